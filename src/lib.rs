@@ -1,0 +1,4 @@
+//! The hands of coding agents: run processes, keep them across lost connections, read and change files.
+
+pub mod path_uri;
+pub mod protocol;

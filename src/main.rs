@@ -1,0 +1,3 @@
+//! The `exec-server` program.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! `fs/*`: files and directories.

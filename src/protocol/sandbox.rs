@@ -1,0 +1,232 @@
+//! The sandbox context: intent only. The executor chooses the mechanism, or refuses.
+
+use serde::{Deserialize, Serialize};
+
+use crate::path_uri::PathUri;
+
+/// What a process or a file call may touch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxContext {
+    /// What is allowed.
+    pub permissions: PermissionProfile,
+    /// Why the policy was chosen; never changes enforcement.
+    #[serde(default, skip_serializing_if = "SandboxOverride::is_default")]
+    pub sandbox_override: SandboxOverride,
+    /// Older form of `policy_context.cwd`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<PathUri>,
+    /// What relative parts of the policy are relative to; wins over the flat members completely.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_context: Option<PolicyContext>,
+    /// Older form of `policy_context.workspace_roots`. Empty means none.
+    #[serde(default)]
+    pub workspace_roots: Vec<PathUri>,
+    /// Accepted, without effect on Linux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_home_dir: Option<PathUri>,
+    /// Accepted, without effect on Linux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temporary_directories: Option<Vec<PathUri>>,
+    /// Ignored on Linux, except for `mxc`, which is refused.
+    pub windows_sandbox_level: WindowsSandboxLevel,
+    /// Ignored on Linux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub windows_sandbox_proxy_settings_mode: Option<WindowsSandboxProxySettingsMode>,
+    /// Refused with restricted entries.
+    #[serde(default)]
+    pub use_legacy_landlock: bool,
+}
+
+/// See [`SandboxContext::sandbox_override`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SandboxOverride {
+    /// The default.
+    #[default]
+    NoOverride,
+    /// Escalated, restrictions kept.
+    EscalatedSandboxWithRestrictions,
+    /// First attempt without.
+    BypassSandboxFirstAttempt,
+}
+
+impl SandboxOverride {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that skip_serializing_if wants")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What relative parts of a policy are relative to.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyContext {
+    /// Base of relative globs.
+    pub cwd: Option<PathUri>,
+    /// What `project_roots` means. Empty means none.
+    pub workspace_roots: Vec<PathUri>,
+}
+
+/// See [`SandboxContext::windows_sandbox_level`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "names of another platform, carried through")]
+pub enum WindowsSandboxLevel {
+    Disabled,
+    RestrictedToken,
+    Elevated,
+    Mxc,
+}
+
+/// See [`SandboxContext::windows_sandbox_proxy_settings_mode`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "names of another platform, carried through")]
+pub enum WindowsSandboxProxySettingsMode {
+    Reconcile,
+    Preserve,
+}
+
+/// What is allowed. Member names below it are snake_case on the wire.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum PermissionProfile {
+    /// This executor confines.
+    Managed {
+        /// Files.
+        file_system: FileSystemPermissions,
+        /// Network.
+        network: NetworkPermission,
+    },
+    /// Nothing is confined.
+    Disabled,
+    /// Someone else confines files.
+    External {
+        /// Network.
+        network: NetworkPermission,
+    },
+}
+
+/// Whether a process may use the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkPermission {
+    /// It may not.
+    Restricted,
+    /// It may.
+    Enabled,
+}
+
+/// Which files may be touched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum FileSystemPermissions {
+    /// What the entries say, nothing else.
+    Restricted {
+        /// The rules; the deeper path wins.
+        entries: Vec<SandboxEntry>,
+        /// How deep deny globs are looked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        glob_scan_max_depth: Option<std::num::NonZeroU64>,
+    },
+    /// All of them.
+    Unrestricted,
+}
+
+/// One rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxEntry {
+    /// What it is about.
+    pub path: SandboxPath,
+    /// What it allows.
+    pub access: SandboxAccess,
+    /// What a missing path means.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_path_behavior: Option<MissingPathBehavior>,
+}
+
+/// What a rule allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxAccess {
+    /// Reading.
+    Read,
+    /// Reading and writing.
+    Write,
+    /// Nothing.
+    #[serde(alias = "none")]
+    Deny,
+}
+
+/// See [`SandboxEntry::missing_path_behavior`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MissingPathBehavior {
+    /// The rule does not count.
+    Skip,
+}
+
+/// What a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum SandboxPath {
+    /// A path and everything below.
+    Path {
+        /// The path.
+        path: PathUri,
+    },
+    /// A native glob; of use with deny only.
+    GlobPattern {
+        /// The pattern.
+        pattern: String,
+    },
+    /// A place by its role.
+    Special {
+        /// Which.
+        value: SpecialPath,
+    },
+}
+
+/// A place by its role.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum SpecialPath {
+    /// `/`.
+    Root,
+    /// What programs need of the system.
+    Minimal,
+    /// Every workspace root, or a part of each.
+    #[serde(alias = "current_working_directory")]
+    ProjectRoots {
+        /// The part.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        subpath: Option<String>,
+    },
+    /// `/tmp`.
+    SlashTmp,
+    /// What TMPDIR names.
+    Tmpdir,
+    /// A newer kind; ignored.
+    Unknown {
+        /// Its name.
+        path: String,
+        /// The part.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        subpath: Option<String>,
+    },
+}
+
+impl SandboxContext {
+    /// Whether the context asks for no protection at all, so that running without any honours it.
+    #[must_use]
+    pub fn is_unconfined(&self) -> bool {
+        match &self.permissions {
+            PermissionProfile::Disabled => true,
+            PermissionProfile::External { network } => *network == NetworkPermission::Enabled,
+            PermissionProfile::Managed { file_system, network } => {
+                *file_system == FileSystemPermissions::Unrestricted && *network == NetworkPermission::Enabled
+            }
+        }
+    }
+}
