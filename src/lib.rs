@@ -1,4 +1,8 @@
 //! The hands of coding agents: run processes, keep them across lost connections, read and change files.
 
+pub mod backend;
 pub mod path_uri;
+pub mod process;
 pub mod protocol;
+pub mod rpc;
+pub mod spawn;

@@ -1,0 +1,424 @@
+//! What an environment can do, whoever does it: this process, or a server far away.
+//!
+//! The traits are implemented by [`crate::session`] and by [`crate::client`]; callers hold them behind an `Arc` and
+//! cannot tell which. Every behaviour is the same on both sides.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use crate::protocol::envelope::ErrorObject;
+use crate::protocol::process::{
+    AccountedRead, ExecParams, ExitReason, ListResponse, LostOutput, OutputTotals, ProcessId,
+    ProcessOutputChunk, ProcessSignal, ReadResponse, SandboxType, SignalTarget, StartOptions, TerminalSize,
+    WriteResponse,
+};
+
+/// A future that can be stored and sent.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The result of a call on an environment.
+pub type Result<T, E = ExecServerError> = std::result::Result<T, E>;
+
+/// Why a call on an environment failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecServerError {
+    /// The server refused or failed the request; its error unchanged.
+    #[error("{message}")]
+    Server {
+        /// One of [`crate::protocol::code`].
+        code: i64,
+        /// The server's sentence.
+        message: String,
+        /// The server's facts, such as `{"kind": "spawnNotFound"}`.
+        data: Option<serde_json::Value>,
+    },
+    /// No connection within the time limit.
+    #[error("no connection to {url} within {limit:?}")]
+    ConnectTimeout {
+        /// Where to.
+        url: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// No connection: refused, unreachable, or answered with another status than 101.
+    #[error("cannot connect to {url}: {reason}")]
+    Connect {
+        /// Where to.
+        url: String,
+        /// Why.
+        reason: String,
+        /// The HTTP status, when there was an answer.
+        status: Option<u16>,
+    },
+    /// The server did not answer `initialize` in time.
+    #[error("the server did not answer `initialize` within {0:?}")]
+    InitializeTimeout(Duration),
+    /// The connection broke while the call was unanswered; whether the server did it is unknown.
+    #[error("transport disconnected")]
+    TransportDisconnected,
+    /// The connection is lost for good.
+    #[error("{0}")]
+    Disconnected(String),
+    /// Refused on this side, or an answer that makes no sense.
+    #[error("{0}")]
+    Protocol(String),
+    /// The server does not announce what the call needs.
+    #[error("{0}")]
+    Unsupported(String),
+    /// A shared attempt to connect failed.
+    #[error("{0}")]
+    ConnectionAttempt(#[source] Arc<ExecServerError>),
+}
+
+impl From<ErrorObject> for ExecServerError {
+    fn from(error: ErrorObject) -> Self {
+        Self::Server { code: error.code, message: error.message, data: error.data }
+    }
+}
+
+/// A process that was just started.
+#[derive(Clone)]
+pub struct StartedExecProcess {
+    /// Its handle.
+    pub process: Arc<dyn ExecProcess>,
+    /// What confines it, when the executor says so.
+    pub sandbox_type: Option<SandboxType>,
+}
+
+/// Starts processes.
+pub trait ExecBackend: Send + Sync {
+    /// Starts a process; it has been executed when this returns.
+    ///
+    /// Dropping the future before it has returned ends the process if it did start.
+    ///
+    /// # Errors
+    /// [`ExecServerError::Server`] with `data.kind` when it cannot be started; an id in use; no connection.
+    fn start(&self, params: ExecParams) -> BoxFuture<'_, Result<StartedExecProcess>> {
+        self.start_with(params, StartOptions::default())
+    }
+
+    /// Like [`Self::start`], with what this server adds.
+    ///
+    /// # Errors
+    /// As [`Self::start`]; [`ExecServerError::Unsupported`] where the server lacks an option that is set.
+    fn start_with(
+        &self,
+        params: ExecParams,
+        options: StartOptions,
+    ) -> BoxFuture<'_, Result<StartedExecProcess>>;
+
+    /// The processes of the session, in order of start. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ExecServerError::Unsupported`] where the server lacks it; no connection.
+    fn list(&self) -> BoxFuture<'_, Result<ListResponse>>;
+}
+
+/// What a process has told, as [`ExecProcess::output_accounting`] sums it up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputAccounting {
+    /// Output that is gone for good, if any.
+    pub lost: Option<LostOutput>,
+    /// What the process wrote, once it is closed and the server counts.
+    pub totals: Option<OutputTotals>,
+    /// Why it ended, once it has and the server says so.
+    pub reason: Option<ExitReason>,
+}
+
+/// A process in an environment. Dropping the handle does not end the process.
+///
+/// All calls are cancel-safe: one that is dropped before its answer may or may not take effect.
+pub trait ExecProcess: Send + Sync {
+    /// The id that it was started with.
+    fn process_id(&self) -> &ProcessId;
+
+    /// Changes when there is news: the highest number noticed. It says "read again", nothing more.
+    fn subscribe_wake(&self) -> watch::Receiver<u64>;
+
+    /// Its events from the first retained one on, then live; the same sequence however late.
+    fn subscribe_events(&self) -> ExecProcessEventReceiver;
+
+    /// Reads retained output; waits for news up to `wait_ms` milliseconds if there is none. While a lost connection
+    /// is being recovered it waits; when that failed, `failure` says so.
+    ///
+    /// # Errors
+    /// An unknown process.
+    fn read(
+        &self,
+        after_seq: Option<u64>,
+        max_bytes: Option<usize>,
+        wait_ms: Option<u64>,
+    ) -> BoxFuture<'_, Result<ReadResponse>>;
+
+    /// [`Self::read`] with what is lost.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    fn read_accounted(
+        &self,
+        after_seq: Option<u64>,
+        max_bytes: Option<usize>,
+        wait_ms: Option<u64>,
+    ) -> BoxFuture<'_, Result<AccountedRead>>;
+
+    /// Writes input, exactly once even if the connection is lost meanwhile.
+    ///
+    /// # Errors
+    /// When the connection is lost for good; when the server refuses for lack of room.
+    fn write(&self, chunk: Vec<u8>) -> BoxFuture<'_, Result<WriteResponse>>;
+
+    /// Sends a signal to the default target.
+    ///
+    /// # Errors
+    /// When the connection is lost before the answer.
+    fn signal(&self, signal: ProcessSignal) -> BoxFuture<'_, Result<()>>;
+
+    /// Sends a signal; true if somebody got it.
+    ///
+    /// # Errors
+    /// As [`Self::signal`]; a target that the process does not have.
+    fn signal_to(&self, signal: ProcessSignal, target: Option<SignalTarget>) -> BoxFuture<'_, Result<bool>>;
+
+    /// Ends the whole tree, with the default grace. May be repeated.
+    ///
+    /// # Errors
+    /// When the connection is lost for good.
+    fn terminate(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// Ends the whole tree; true if something was left to end.
+    ///
+    /// # Errors
+    /// As [`Self::terminate`].
+    fn terminate_with(&self, grace: Option<Duration>) -> BoxFuture<'_, Result<bool>>;
+
+    /// Sets the window size of its terminal.
+    ///
+    /// # Errors
+    /// Without a terminal; [`ExecServerError::Unsupported`] where the server lacks it.
+    fn resize(&self, size: TerminalSize) -> BoxFuture<'_, Result<()>>;
+
+    /// Ends its input after everything written before.
+    ///
+    /// # Errors
+    /// On a terminal; [`ExecServerError::Unsupported`] where the server lacks it.
+    fn close_stdin(&self) -> BoxFuture<'_, Result<WriteResponse>>;
+
+    /// What is lost, written and said about the end, as far as it is known.
+    fn output_accounting(&self) -> OutputAccounting;
+}
+
+/// One event of a process. After `Closed` or `Failed` nothing follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExecProcessEvent {
+    /// Output.
+    Output(ProcessOutputChunk),
+    /// The process has ended; output may still follow.
+    Exited {
+        /// Its number.
+        seq: u64,
+        /// 0 to 255, or 128 + N for signal N.
+        exit_code: i32,
+        /// The exit looks like a denial of the sandbox.
+        sandbox_denied: Option<bool>,
+    },
+    /// Nothing more will come.
+    Closed {
+        /// Its number.
+        seq: u64,
+    },
+    /// The connection was lost for good, or the server sent nonsense.
+    Failed(String),
+}
+
+impl ExecProcessEvent {
+    /// Its number; failures have none.
+    #[must_use]
+    pub fn seq(&self) -> Option<u64> {
+        match self {
+            Self::Output(chunk) => Some(chunk.seq),
+            Self::Exited { seq, .. } | Self::Closed { seq } => Some(*seq),
+            Self::Failed(_) => None,
+        }
+    }
+
+    fn is_last(&self) -> bool {
+        matches!(self, Self::Closed { .. } | Self::Failed(_))
+    }
+
+    fn output_bytes(&self) -> usize {
+        match self {
+            Self::Output(chunk) => chunk.chunk.as_slice().len(),
+            _ => 0,
+        }
+    }
+}
+
+/// Events retained for subscribers that come late or read slowly.
+const RETAINED_EVENTS: usize = 256;
+/// Output bytes retained likewise.
+const RETAINED_BYTES: usize = 1 << 20;
+
+/// The events of one process, published once, received by any number of subscribers.
+///
+/// One shared history instead of a queue a subscriber: memory is bounded however many there are and however slow.
+#[derive(Debug, Default)]
+pub struct ExecProcessEvents {
+    history: Mutex<History>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct History {
+    events: VecDeque<ExecProcessEvent>,
+    bytes: usize,
+    /// How many events have fallen out of `events`.
+    dropped: u64,
+}
+
+impl ExecProcessEvents {
+    /// An empty history.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    fn history(&self) -> std::sync::MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Publishes the next event. The publisher keeps the order; after the last one nothing is published.
+    pub fn publish(&self, event: ExecProcessEvent) {
+        let mut history = self.history();
+        if history.events.back().is_some_and(ExecProcessEvent::is_last) {
+            return;
+        }
+        history.bytes += event.output_bytes();
+        history.events.push_back(event);
+        while history.events.len() > RETAINED_EVENTS
+            || (history.bytes > RETAINED_BYTES && history.events.len() > 1)
+        {
+            if let Some(oldest) = history.events.pop_front() {
+                history.bytes -= oldest.output_bytes();
+                history.dropped += 1;
+            }
+        }
+        drop(history);
+        self.news.notify_waiters();
+    }
+
+    /// A receiver that begins with the oldest retained event.
+    pub fn subscribe(self: &Arc<Self>) -> ExecProcessEventReceiver {
+        ExecProcessEventReceiver { events: Arc::clone(self), next: self.history().dropped, ended: false }
+    }
+}
+
+/// Receives the events of a process.
+#[derive(Debug)]
+pub struct ExecProcessEventReceiver {
+    events: Arc<ExecProcessEvents>,
+    /// Position in the whole sequence.
+    next: u64,
+    ended: bool,
+}
+
+/// Why [`ExecProcessEventReceiver::recv`] gave no event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecvError {
+    /// This many events fell out before they were received. Read from the last number seen, then go on receiving.
+    #[error("{0} events were missed")]
+    Lagged(u64),
+    /// The last event has been received.
+    #[error("no more events")]
+    Closed,
+}
+
+impl ExecProcessEventReceiver {
+    /// The next event. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`RecvError::Lagged`] after falling behind by more than 256 events or 1 MiB; [`RecvError::Closed`] after the
+    /// last event.
+    pub async fn recv(&mut self) -> std::result::Result<ExecProcessEvent, RecvError> {
+        loop {
+            let events = Arc::clone(&self.events);
+            let news = events.news.notified();
+            tokio::pin!(news);
+            news.as_mut().enable();
+            if let Some(outcome) = self.next() {
+                return outcome;
+            }
+            news.await;
+        }
+    }
+
+    fn next(&mut self) -> Option<std::result::Result<ExecProcessEvent, RecvError>> {
+        if self.ended {
+            return Some(Err(RecvError::Closed));
+        }
+        let history = self.events.history();
+        if self.next < history.dropped {
+            let missed = history.dropped - self.next;
+            self.next = history.dropped;
+            return Some(Err(RecvError::Lagged(missed)));
+        }
+        let index = usize::try_from(self.next - history.dropped).ok()?;
+        let event = history.events.get(index)?.clone();
+        self.next += 1;
+        self.ended = event.is_last();
+        Some(Ok(event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::process::ExecOutputStream;
+
+    fn output(seq: u64, size: usize) -> ExecProcessEvent {
+        let chunk = vec![0; size].into();
+        ExecProcessEvent::Output(ProcessOutputChunk { seq, stream: ExecOutputStream::Stdout, chunk })
+    }
+
+    #[tokio::test]
+    async fn a_late_subscriber_sees_the_same_sequence() {
+        let events = ExecProcessEvents::new();
+        let mut early = events.subscribe();
+        for event in [output(1, 3), ExecProcessEvent::Closed { seq: 2 }, output(3, 1)] {
+            events.publish(event);
+        }
+        for mut receiver in [events.subscribe(), events.subscribe()] {
+            assert_eq!(receiver.recv().await, Ok(output(1, 3)));
+            assert_eq!(receiver.recv().await, Ok(ExecProcessEvent::Closed { seq: 2 }));
+            assert_eq!(receiver.recv().await, Err(RecvError::Closed));
+        }
+        assert_eq!(early.recv().await, Ok(output(1, 3)));
+    }
+
+    #[tokio::test]
+    async fn a_slow_subscriber_is_told_what_it_missed() {
+        let events = ExecProcessEvents::new();
+        let mut slow = events.subscribe();
+        for seq in 1..=300 {
+            events.publish(output(seq, 1));
+        }
+        assert_eq!(slow.recv().await, Err(RecvError::Lagged(44)));
+        assert_eq!(slow.recv().await, Ok(output(45, 1)));
+        events.publish(output(301, RETAINED_BYTES));
+        assert_eq!(slow.recv().await, Err(RecvError::Lagged(255)));
+        assert_eq!(slow.recv().await, Ok(output(301, RETAINED_BYTES)));
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_with_news() {
+        let events = ExecProcessEvents::new();
+        let mut receiver = events.subscribe();
+        let waiting = tokio::spawn(async move { receiver.recv().await });
+        events.publish(output(1, 1));
+        assert_eq!(waiting.await.ok(), Some(Ok(output(1, 1))));
+    }
+}

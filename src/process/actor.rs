@@ -1,0 +1,265 @@
+//! The task that owns one process: sole reader of its streams, sole writer of its log, the one that reaps it.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::handle::{Process, now_ms};
+use super::log::OutputLog;
+use super::stdin::Endpoint;
+use crate::protocol::process::{ExecOutputStream, ExitReason};
+use crate::spawn::watched::watched;
+use crate::spawn::{Child, ExitStatus};
+
+/// One read takes at most this much.
+const READ_BYTES: usize = 64 << 10;
+/// What is read of one stream before the others get their turn.
+const TURN_BYTES: usize = 256 << 10;
+
+thread_local! {
+    /// Chunks are copied out of it at their size, so a process costs no buffer while it is quiet.
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
+}
+
+/// A stream of output.
+#[derive(Debug)]
+pub(super) struct Source {
+    stream: ExecOutputStream,
+    end: Option<End>,
+}
+
+#[derive(Debug)]
+enum End {
+    Pipe(AsyncFd<OwnedFd>),
+    Terminal(Arc<AsyncFd<Endpoint>>),
+}
+
+/// What came of reading a stream.
+enum Progress {
+    /// There may be more at once.
+    More,
+    /// Nothing more for now.
+    Drained,
+    /// Nothing more ever.
+    Ended,
+}
+
+impl Source {
+    pub(super) fn pipe(stream: ExecOutputStream, fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self { stream, end: Some(End::Pipe(watched(fd, Interest::READABLE)?)) })
+    }
+
+    pub(super) fn terminal(endpoint: Arc<AsyncFd<Endpoint>>) -> Self {
+        Self { stream: ExecOutputStream::Pty, end: Some(End::Terminal(endpoint)) }
+    }
+
+    fn is_open(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Waits until a read makes sense, then reads a turn's worth into the log. Cancel-safe: it waits for readiness
+    /// only, and between a read and the log there is no await.
+    async fn read_turn(&mut self, log: &Arc<OutputLog>) {
+        let mut taken = 0;
+        let progress = match &self.end {
+            None => std::future::pending().await,
+            Some(End::Pipe(fd)) => {
+                let Ok(mut ready) = fd.readable().await else { return self.end = None };
+                let progress = read_into(log, self.stream, fd.get_ref(), &mut taken);
+                if matches!(progress, Progress::Drained) {
+                    ready.clear_ready();
+                }
+                progress
+            }
+            Some(End::Terminal(fd)) => {
+                let Ok(mut ready) = fd.readable().await else { return self.end = None };
+                let progress = read_into(log, self.stream, fd.get_ref(), &mut taken);
+                if matches!(progress, Progress::Drained) {
+                    ready.clear_ready();
+                }
+                progress
+            }
+        };
+        if matches!(progress, Progress::Ended) {
+            self.end = None;
+        }
+    }
+
+    /// Reads what is there, without waiting, as far as the log has room. With `abandon` an empty stream counts as
+    /// ended.
+    fn drain(&mut self, log: &Arc<OutputLog>, abandon: bool) {
+        let mut taken = 0;
+        let progress = match &self.end {
+            None => return,
+            Some(End::Pipe(fd)) => read_into(log, self.stream, fd.get_ref(), &mut taken),
+            Some(End::Terminal(fd)) => read_into(log, self.stream, fd.get_ref(), &mut taken),
+        };
+        if matches!(progress, Progress::Ended) || (abandon && matches!(progress, Progress::Drained)) {
+            self.end = None;
+        }
+    }
+}
+
+/// Reads until the descriptor has nothing, the log has no room, or the turn is over.
+fn read_into(log: &Arc<OutputLog>, stream: ExecOutputStream, fd: impl AsFd, taken: &mut usize) -> Progress {
+    SCRATCH.with_borrow_mut(|buffer| {
+        while *taken < TURN_BYTES {
+            let room = usize::try_from(log.window()).unwrap_or(usize::MAX).min(buffer.len());
+            if room == 0 {
+                return Progress::More;
+            }
+            match rustix::io::read(fd.as_fd(), &mut buffer[..room]) {
+                Ok(0) => return Progress::Ended,
+                Ok(count) => {
+                    log.append(stream, &buffer[..count]);
+                    *taken += count;
+                    // A short read has emptied it; new data makes it ready anew.
+                    if count < room {
+                        return Progress::Drained;
+                    }
+                }
+                Err(Errno::AGAIN) => return Progress::Drained,
+                Err(Errno::INTR) => {}
+                // A terminal reports the end of its last program as an I/O error.
+                Err(_) => return Progress::Ended,
+            }
+        }
+        Progress::More
+    })
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct Actor {
+    process: Arc<Process>,
+    exit: Option<AsyncFd<Arc<Child>>>,
+    sources: [Source; 2],
+    abandoned: bool,
+}
+
+impl Actor {
+    pub(super) fn new(process: Arc<Process>, exit: AsyncFd<Arc<Child>>, sources: Vec<Source>) -> Self {
+        let mut sources = sources.into_iter();
+        let mut next = || sources.next().unwrap_or(Source { stream: ExecOutputStream::Stderr, end: None });
+        Self { process, exit: Some(exit), sources: [next(), next()], abandoned: false }
+    }
+
+    /// Serves the process until it is closed.
+    pub async fn run(mut self) {
+        let process = Arc::clone(&self.process);
+        let log = process.log();
+        while self.exit.is_some() || self.sources.iter().any(Source::is_open) {
+            if log.wants_spill() {
+                let log = Arc::clone(log);
+                let _ = tokio::task::spawn_blocking(move || log.spill()).await;
+            }
+            if self.abandoned && self.exit.is_none() {
+                for source in &mut self.sources {
+                    source.drain(log, true);
+                }
+            }
+            let room = log.window() > 0;
+            let [first, second] = &mut self.sources;
+            tokio::select! {
+                () = ended(self.exit.as_ref()) => self.reap(),
+                () = first.read_turn(log), if room && first.is_open() => {}
+                () = second.read_turn(log), if room && second.is_open() => {}
+                () = log.room.notified(), if !room => {}
+                () = feed_stdin(&process) => {}
+                () = process.abandon.notified() => self.abandoned = true,
+            }
+        }
+        log.close();
+        process.release();
+        if log.wants_spill() {
+            let log = Arc::clone(log);
+            let _ = tokio::task::spawn_blocking(move || log.spill()).await;
+        }
+    }
+
+    /// The leader has ended: what it wrote comes first, then its exit.
+    fn reap(&mut self) {
+        let Some(status) = self.exit.as_ref().and_then(|exit| self.process.try_reap(exit.get_ref())) else {
+            return;
+        };
+        self.exit = None;
+        let log = self.process.log();
+        for source in &mut self.sources {
+            source.drain(log, false);
+        }
+        let (code, signal) = match status {
+            ExitStatus::Code(code) => (code, None),
+            ExitStatus::Signal(number) => (128 + number, Some(signal_name(number))),
+        };
+        let reason = match signal {
+            _ if self.process.end_requested() => ExitReason::Terminated,
+            Some(_) => ExitReason::Signaled,
+            None => ExitReason::Exited,
+        };
+        self.process.stdin().abandon();
+        log.exited(code, signal, reason, now_ms());
+    }
+}
+
+async fn ended(exit: Option<&AsyncFd<Arc<Child>>>) {
+    match exit {
+        // The descriptor stays ready for good once the child has ended, so readiness need not be cleared.
+        Some(exit) => drop(exit.readable().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Writes queued input when the descriptor takes it; waits while nothing is queued. Cancel-safe.
+async fn feed_stdin(process: &Process) {
+    let Some(endpoint) = process.stdin().pending() else {
+        return process.stdin().queued.notified().await;
+    };
+    if let Ok(mut ready) = endpoint.writable().await
+        && process.stdin().flush().is_err()
+    {
+        ready.clear_ready();
+    }
+}
+
+fn signal_name(number: i32) -> &'static str {
+    const NAMES: [&str; 31] = [
+        "SIGHUP",
+        "SIGINT",
+        "SIGQUIT",
+        "SIGILL",
+        "SIGTRAP",
+        "SIGABRT",
+        "SIGBUS",
+        "SIGFPE",
+        "SIGKILL",
+        "SIGUSR1",
+        "SIGSEGV",
+        "SIGUSR2",
+        "SIGPIPE",
+        "SIGALRM",
+        "SIGTERM",
+        "SIGSTKFLT",
+        "SIGCHLD",
+        "SIGCONT",
+        "SIGSTOP",
+        "SIGTSTP",
+        "SIGTTIN",
+        "SIGTTOU",
+        "SIGURG",
+        "SIGXCPU",
+        "SIGXFSZ",
+        "SIGVTALRM",
+        "SIGPROF",
+        "SIGWINCH",
+        "SIGIO",
+        "SIGPWR",
+        "SIGSYS",
+    ];
+    let index = usize::try_from(number - 1).ok();
+    index.and_then(|index| NAMES.get(index)).copied().unwrap_or("SIGRT")
+}

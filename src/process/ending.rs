@@ -1,0 +1,145 @@
+//! Ending trees: asked politely, then killed.
+
+use std::collections::HashSet;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::handle::Process;
+use crate::spawn::tree::{Census, Scope, kill_all};
+
+/// How often the rest of a tree is looked for during its grace.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How long killing goes on; only a tree that forks as fast as it is killed needs more than a moment.
+const KILL_LIMIT: Duration = Duration::from_secs(5);
+
+/// Whether a process has been asked to end.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    /// While its end is being seen to: when the grace is over.
+    deadline: Option<watch::Sender<Instant>>,
+    requested: bool,
+}
+
+impl Process {
+    fn ending(&self) -> MutexGuard<'_, Ending> {
+        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the leader was still there when its end was requested.
+    pub(super) fn end_requested(&self) -> bool {
+        self.ending().requested
+    }
+
+    /// Ends the whole tree: SIGTERM now, SIGKILL after the grace to whatever is left. Returns at once; true if
+    /// something was left to end.
+    ///
+    /// After the exit only what holds the process's streams is ended, after the close nothing.
+    pub fn terminate(self: &Arc<Self>, grace: Duration) -> bool {
+        let status = self.log().status();
+        if status.closed {
+            return false;
+        }
+        // A grace beyond what the clock can hold is no limit at all.
+        let deadline = Instant::now()
+            .checked_add(grace)
+            .unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30));
+        let mut ending = self.ending();
+        if status.exit.is_none() {
+            ending.requested = true;
+            let signals = if grace.is_zero() { &[Signal::KILL][..] } else { self.polite_signals() };
+            self.signal_leader_group(signals);
+        }
+        match &ending.deadline {
+            Some(running) => {
+                running.send_if_modified(|current| {
+                    let sooner = deadline < *current;
+                    *current = deadline.min(*current);
+                    sooner
+                });
+            }
+            None => {
+                let (sender, receiver) = watch::channel(deadline);
+                ending.deadline = Some(sender);
+                tokio::spawn(Arc::clone(self).see_to_the_end(receiver));
+            }
+        }
+        true
+    }
+
+    fn polite_signals(&self) -> &'static [Signal] {
+        // A stopped program must go on to notice; a terminal's hang-up comes with it.
+        if self.tty() { &[Signal::TERM, Signal::HUP, Signal::CONT] } else { &[Signal::TERM, Signal::CONT] }
+    }
+
+    fn scope(&self) -> Scope {
+        let exited = self.log().status().exit.is_some();
+        let holding = exited.then(|| self.streams.iter().cloned().collect::<HashSet<_>>());
+        Scope { marks: self.mark.range(), leaders: vec![self.pid()], holding }
+    }
+
+    async fn see_to_the_end(self: Arc<Self>, mut deadline: watch::Receiver<Instant>) {
+        let scope = self.scope();
+        let grace_left = *deadline.borrow_and_update() > Instant::now();
+        if grace_left {
+            let group = scope.holding.is_none().then_some(self.pid());
+            for member in Census::after_now().await.members(&scope) {
+                // The leader's group has got it already.
+                if Some(member.group()) != group {
+                    self.polite_signals().iter().for_each(|signal| member.signal(*signal));
+                }
+            }
+            self.wait_for_grace(&scope, &mut deadline).await;
+        }
+        end_now(scope).await;
+        self.ending().deadline = None;
+        self.abandon.notify_one();
+    }
+
+    /// Until the tree is gone or its grace is over.
+    async fn wait_for_grace(&self, scope: &Scope, deadline: &mut watch::Receiver<Instant>) {
+        let mut news = self.log().subscribe();
+        loop {
+            let until = *deadline.borrow_and_update();
+            if until <= Instant::now() {
+                return;
+            }
+            if self.log().status().exit.is_some() {
+                if Census::after_now().await.members(scope).is_empty() {
+                    return;
+                }
+                let _ = timeout_at(until.min(Instant::now() + LOOK_AGAIN), deadline.changed()).await;
+            } else {
+                tokio::select! {
+                    _ = news.changed() => {}
+                    _ = deadline.changed() => {}
+                    () = sleep_until(until) => {}
+                }
+            }
+        }
+    }
+}
+
+async fn end_now(scope: Scope) {
+    if !Census::after_now().await.members(&scope).is_empty() {
+        let _ = tokio::task::spawn_blocking(move || kill_all(&scope, KILL_LIMIT)).await;
+    }
+}
+
+/// Ends everything in a scope: SIGTERM, and after the grace SIGKILL to whatever is left.
+pub async fn end_scope(scope: Scope, grace: Duration) {
+    let deadline = Instant::now() + grace;
+    if !grace.is_zero() {
+        for member in Census::after_now().await.members(&scope) {
+            member.signal(Signal::TERM);
+            member.signal(Signal::CONT);
+        }
+        while Instant::now() < deadline && !Census::after_now().await.members(&scope).is_empty() {
+            sleep(LOOK_AGAIN.min(deadline - Instant::now())).await;
+        }
+    }
+    end_now(scope).await;
+}

@@ -1,0 +1,627 @@
+//! The output log of one process: the only buffer between its streams and everybody who wants its output.
+//!
+//! New chunks are kept in memory (at most [`MEMORY_BYTES`] a process, [`OutputBudget::memory_limit`] for all); what
+//! leaves memory goes to the spool file, and what falls out of the spool is counted as lost. A chunk that nobody has
+//! seen yet may still grow, so output that waits is joined.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::{Notify, watch};
+
+use super::feed::Feed;
+use super::lost::LostLedger;
+use super::spool::{Spool, SpoolSettings};
+use crate::protocol::process::{ExecOutputStream, ExitReason, LostOutput, OutputTotals, ProcessId};
+
+/// Output kept in memory per process.
+pub const MEMORY_BYTES: usize = 1 << 20;
+/// How far a process may be ahead of the connection that paces it.
+pub const WINDOW_BYTES: u64 = 256 << 10;
+/// A chunk that waits does not grow beyond this.
+const JOIN_BYTES: usize = 64 << 10;
+/// What stays in memory after a spill, so that one spill moves much at once.
+const KEPT_BYTES: usize = MEMORY_BYTES / 2;
+
+/// What all logs of a server share: how much they may hold together.
+#[derive(Debug)]
+pub struct OutputBudget {
+    memory_limit: usize,
+    memory_used: AtomicUsize,
+    pub(super) spool: SpoolSettings,
+    pub(super) spool_used: AtomicU64,
+    /// Logs of closed processes in order of closing: the first to give up spool space.
+    closed: Mutex<VecDeque<Weak<OutputLog>>>,
+}
+
+impl OutputBudget {
+    /// A budget with this much memory and these spool settings.
+    #[must_use]
+    pub fn new(memory_limit: usize, spool: SpoolSettings) -> Arc<Self> {
+        Arc::new(Self {
+            memory_limit,
+            memory_used: AtomicUsize::new(0),
+            spool,
+            spool_used: AtomicU64::new(0),
+            closed: Mutex::default(),
+        })
+    }
+
+    fn under_pressure(&self) -> bool {
+        self.memory_used.load(Ordering::Relaxed) > self.memory_limit
+    }
+
+    fn add_closed(&self, log: &Arc<OutputLog>) {
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        closed.retain(|log| log.strong_count() > 0);
+        closed.push_back(Arc::downgrade(log));
+    }
+
+    /// The log whose process closed first and that still has spooled output.
+    pub(super) fn first_closed(&self) -> Option<Arc<OutputLog>> {
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(log) = closed.front() {
+            match log.upgrade() {
+                Some(log) if log.has_spool() => return Some(log),
+                _ => closed.pop_front(),
+            };
+        }
+        None
+    }
+}
+
+/// Output of one number.
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    /// Its number.
+    pub seq: u64,
+    /// Where it came from.
+    pub stream: ExecOutputStream,
+    /// The bytes.
+    pub bytes: Bytes,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exit {
+    /// Its number.
+    pub seq: u64,
+    /// 0 to 255, or 128 + N.
+    pub code: i32,
+    /// Name of the signal that killed it.
+    pub signal: Option<&'static str>,
+    /// Why it ended.
+    pub reason: ExitReason,
+    /// Unix milliseconds.
+    pub at_ms: u64,
+}
+
+/// One numbered event.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// Output.
+    Output(Chunk),
+    /// The process has ended.
+    Exited(Exit),
+    /// Nothing more will come.
+    Closed {
+        /// The last number.
+        seq: u64,
+        /// What was written in all.
+        totals: OutputTotals,
+    },
+}
+
+/// The answer to a read from memory.
+#[derive(Debug)]
+pub struct Page {
+    /// Ascending.
+    pub chunks: Vec<Chunk>,
+    /// A limit ended the page before the newest chunk.
+    pub limited: bool,
+    /// The next wanted chunk lies in the spool; read it there and ask again.
+    pub spooled: bool,
+    /// Gone before the first chunk of this page.
+    pub lost: Option<LostOutput>,
+    /// State at the time of the read.
+    pub status: Status,
+}
+
+/// Where a process stands.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// The number that the next event will get.
+    pub next_seq: u64,
+    /// How it ended, if it has.
+    pub exit: Option<Exit>,
+    /// Nothing more will come.
+    pub closed: bool,
+    /// What was written so far.
+    pub totals: OutputTotals,
+    /// The oldest number that can still be read.
+    pub retained_from: u64,
+}
+
+/// A feed's place in the log.
+#[derive(Debug)]
+struct Cursor {
+    feed: Arc<Feed>,
+    /// The next number to give.
+    next: u64,
+    /// Output bytes given, counted from the start of the process.
+    given_bytes: u64,
+    /// In the feed's queue already.
+    queued: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    /// In memory, ascending.
+    chunks: VecDeque<Chunk>,
+    /// The newest chunk while nobody has seen it.
+    growing: Option<(u64, ExecOutputStream, BytesMut)>,
+    memory: usize,
+    next_seq: u64,
+    totals: OutputTotals,
+    exit: Option<Exit>,
+    closed: Option<u64>,
+    /// The newest number in the spool.
+    spooled_to: u64,
+    /// Output bytes up to `spooled_to`, counted from the start of the process.
+    spilled_bytes: u64,
+    spool_broken: bool,
+    lost: LostLedger,
+    cursors: Vec<Cursor>,
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct OutputLog {
+    id: ProcessId,
+    state: Mutex<State>,
+    /// Locked on blocking threads only, never together with `state`.
+    spool: Mutex<Option<Spool>>,
+    news: watch::Sender<u64>,
+    /// The pacing feed has taken something, or gone.
+    pub(super) room: Notify,
+    budget: Arc<OutputBudget>,
+}
+
+impl OutputLog {
+    /// The empty log of a process.
+    #[must_use]
+    pub fn new(id: ProcessId, budget: Arc<OutputBudget>) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            state: Mutex::new(State {
+                chunks: VecDeque::new(),
+                growing: None,
+                memory: 0,
+                next_seq: 1,
+                totals: OutputTotals::default(),
+                exit: None,
+                closed: None,
+                spooled_to: 0,
+                spilled_bytes: 0,
+                spool_broken: false,
+                lost: LostLedger::default(),
+                cursors: Vec::new(),
+            }),
+            spool: Mutex::new(None),
+            news: watch::Sender::new(0),
+            room: Notify::new(),
+            budget,
+        })
+    }
+
+    /// The process.
+    pub fn id(&self) -> &ProcessId {
+        &self.id
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spool(&self) -> MutexGuard<'_, Option<Spool>> {
+        self.spool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ---- writing: the actor alone ----
+
+    /// Adds output, joined to the newest chunk while that has not been seen.
+    pub(super) fn append(self: &Arc<Self>, stream: ExecOutputStream, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        state.append(stream, bytes);
+        self.budget.memory_used.fetch_add(bytes.len(), Ordering::Relaxed);
+        self.announce(state);
+    }
+
+    /// Records the end of the process.
+    pub(super) fn exited(
+        self: &Arc<Self>,
+        code: i32,
+        signal: Option<&'static str>,
+        reason: ExitReason,
+        at_ms: u64,
+    ) {
+        let mut state = self.state();
+        let seq = state.number();
+        state.exit = Some(Exit { seq, code, signal, reason, at_ms });
+        self.announce(state);
+    }
+
+    /// Records that nothing more will come.
+    pub(super) fn close(self: &Arc<Self>) {
+        let mut state = self.state();
+        state.closed = Some(state.number());
+        self.announce(state);
+        self.budget.add_closed(self);
+    }
+
+    fn announce(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let mut wake = Vec::new();
+        for cursor in state.cursors.iter_mut().filter(|cursor| !cursor.queued) {
+            cursor.queued = true;
+            wake.push(Arc::clone(&cursor.feed));
+        }
+        drop(state);
+        for feed in wake {
+            feed.push(Arc::clone(self));
+        }
+        if self.news.receiver_count() > 0 {
+            self.news.send_modify(|version| *version += 1);
+        }
+    }
+
+    /// How many bytes may be read from the streams before the pacing feed is a window behind.
+    pub(super) fn window(&self) -> u64 {
+        self.state().window()
+    }
+
+    // ---- leaving memory: the actor, on a blocking thread ----
+
+    /// Whether chunks should leave memory.
+    pub(super) fn wants_spill(&self) -> bool {
+        let memory = self.state().memory;
+        memory > MEMORY_BYTES || (self.budget.under_pressure() && memory > JOIN_BYTES)
+    }
+
+    /// Moves the oldest chunks from memory to the spool, or drops them where there is none. Blocks on files.
+    pub(super) fn spill(&self) {
+        let (batch, before, spool_on) = {
+            let mut state = self.state();
+            let spool_on = self.budget.spool.per_process > 0 && !state.spool_broken;
+            let keep = match (self.budget.under_pressure(), spool_on) {
+                (true, _) => 0,
+                (false, true) => KEPT_BYTES,
+                (false, false) => MEMORY_BYTES,
+            };
+            (state.oldest(keep), state.spilled_bytes, spool_on)
+        };
+        let Some(newest) = batch.last().map(|chunk| chunk.seq) else { return };
+        let bytes: u64 = batch.iter().map(|chunk| chunk.bytes.len() as u64).sum();
+        let spooled = spool_on && self.write_to_spool(&batch, before);
+        let mut state = self.state();
+        if spool_on && !spooled {
+            tracing::warn!(process = %self.id, "output cannot be spooled; only the newest is kept from here on");
+            state.spool_broken = true;
+            drop(state);
+            // A hole behind it makes what is spooled unreachable.
+            *self.spool() = None;
+            state = self.state();
+        }
+        if spooled {
+            state.spooled_to = newest;
+        } else {
+            let mut position = before;
+            for chunk in &batch {
+                position += chunk.bytes.len() as u64;
+                state.lost.through(chunk.seq, position);
+            }
+        }
+        state.spilled_bytes = before + bytes;
+        let freed = state.forget(batch.len());
+        drop(state);
+        self.budget.memory_used.fetch_sub(freed, Ordering::Relaxed);
+    }
+
+    fn write_to_spool(&self, batch: &[Chunk], before: u64) -> bool {
+        self.budget.make_spool_room(self, batch);
+        let mut spool = self.spool();
+        if spool.is_none() {
+            match Spool::create(&self.budget) {
+                Ok(created) => *spool = Some(created),
+                Err(error) => {
+                    tracing::warn!(process = %self.id, %error, "no spool file");
+                    return false;
+                }
+            }
+        }
+        let Some(spool) = spool.as_mut() else { return false };
+        let outcome = spool.append(batch, before);
+        self.lose(spool.take_dropped());
+        outcome.inspect_err(|error| tracing::warn!(process = %self.id, %error, "cannot spool output")).is_ok()
+    }
+
+    fn lose(&self, dropped: Vec<(u64, u64)>) {
+        if !dropped.is_empty() {
+            let mut state = self.state();
+            for (seq, position) in dropped {
+                state.lost.through(seq, position);
+            }
+        }
+    }
+
+    /// Whether anything of this process is spooled. Blocks on files.
+    pub(super) fn has_spool(&self) -> bool {
+        self.spool().as_ref().is_some_and(|spool| !spool.is_empty())
+    }
+
+    /// Gives up the oldest spooled output; false if there is none.
+    pub(super) fn drop_oldest_spooled(&self) -> bool {
+        let mut spool = self.spool();
+        let Some(spool) = spool.as_mut() else { return false };
+        let dropped_any = spool.drop_oldest();
+        self.lose(spool.take_dropped());
+        dropped_any
+    }
+
+    // ---- reading ----
+
+    /// Reads retained chunks from memory, at least one if there is any, until `max_bytes` would be exceeded.
+    #[must_use]
+    pub fn page(&self, after: u64, max_bytes: u64) -> Page {
+        let mut state = self.state();
+        state.seal();
+        let lost = state.lost.after(after);
+        let after = lost.map_or(after, |lost| lost.last_seq);
+        let mut page = Page {
+            chunks: Vec::new(),
+            limited: false,
+            spooled: after < state.spooled_to,
+            lost,
+            status: state.status(),
+        };
+        if page.spooled {
+            return page;
+        }
+        let mut sum = 0_u64;
+        for chunk in state.chunks.iter().skip_while(|chunk| chunk.seq <= after) {
+            sum = sum.saturating_add(chunk.bytes.len() as u64);
+            if sum > max_bytes && !page.chunks.is_empty() {
+                page.limited = true;
+                break;
+            }
+            page.chunks.push(chunk.clone());
+        }
+        page
+    }
+
+    /// Reads chunks back from the spool; like [`Self::page`]. Blocks on files.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read_spool(&self, after: u64, max_bytes: u64) -> std::io::Result<Vec<Chunk>> {
+        match self.spool().as_ref() {
+            Some(spool) => spool.read(after, max_bytes),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Where the process stands.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.state().status()
+    }
+
+    /// Changes with every event. Subscribe before looking, so that nothing is missed in between.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    // ---- feeds ----
+
+    /// Lets a feed have the events from now on, or from the first one.
+    pub fn watch(self: &Arc<Self>, feed: &Arc<Feed>, from_start: bool) {
+        let mut state = self.state();
+        let (next, given_bytes) = if from_start { (1, 0) } else { (state.next_seq, state.written()) };
+        if state.cursors.iter().any(|cursor| Arc::ptr_eq(&cursor.feed, feed)) {
+            return;
+        }
+        if !from_start {
+            // What is there already must not grow into a chunk that the feed would then get a part of again.
+            state.seal();
+        }
+        let queued = next < state.next_seq;
+        state.cursors.push(Cursor { feed: Arc::clone(feed), next, given_bytes, queued });
+        drop(state);
+        if queued {
+            feed.push(Arc::clone(self));
+        }
+    }
+
+    /// Forgets a feed.
+    pub fn unwatch(&self, feed: &Arc<Feed>) {
+        self.state().cursors.retain(|cursor| !Arc::ptr_eq(&cursor.feed, feed));
+        self.room.notify_one();
+    }
+
+    /// Takes a feed's next events, at most about `max_bytes` of output, and moves its place.
+    pub fn take(&self, feed: &Arc<Feed>, max_bytes: usize) -> Taken {
+        let mut state = self.state();
+        state.seal();
+        let taken = state.take(feed, max_bytes);
+        drop(state);
+        self.room.notify_one();
+        taken
+    }
+
+    /// Moves a feed past chunks that it got from the spool.
+    pub fn skip_to(&self, feed: &Arc<Feed>, after: u64, bytes: u64) {
+        let mut state = self.state();
+        if let Some(cursor) = state.cursors.iter_mut().find(|cursor| Arc::ptr_eq(&cursor.feed, feed)) {
+            cursor.next = cursor.next.max(after + 1);
+            cursor.given_bytes += bytes;
+        }
+        drop(state);
+        self.room.notify_one();
+    }
+}
+
+impl Drop for OutputLog {
+    fn drop(&mut self) {
+        let memory = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).memory;
+        self.budget.memory_used.fetch_sub(memory, Ordering::Relaxed);
+    }
+}
+
+/// What a feed got.
+#[derive(Debug)]
+pub enum Taken {
+    /// Events; `more` if others wait already.
+    Events {
+        /// In order.
+        events: Vec<Event>,
+        /// Put the log into the queue again.
+        more: bool,
+    },
+    /// The next chunks lie in the spool, after this number.
+    Spooled {
+        /// Read from here, then [`OutputLog::skip_to`].
+        after: u64,
+    },
+    /// What the feed wants next is gone, or it may not be served from the spool.
+    Lagged,
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.seal();
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        seq
+    }
+
+    fn append(&mut self, stream: ExecOutputStream, bytes: &[u8]) {
+        let total = match stream {
+            ExecOutputStream::Stdout => &mut self.totals.stdout,
+            ExecOutputStream::Stderr => &mut self.totals.stderr,
+            ExecOutputStream::Pty => &mut self.totals.pty,
+        };
+        *total += bytes.len() as u64;
+        self.memory += bytes.len();
+        match &mut self.growing {
+            Some((_, same, joined)) if *same == stream && joined.len() + bytes.len() <= JOIN_BYTES => {
+                joined.extend_from_slice(bytes);
+            }
+            _ => {
+                let seq = self.number();
+                self.growing = Some((seq, stream, BytesMut::from(bytes)));
+            }
+        }
+    }
+
+    /// Ends the growth of the newest chunk: somebody is about to see it.
+    fn seal(&mut self) {
+        if let Some((seq, stream, bytes)) = self.growing.take() {
+            self.chunks.push_back(Chunk { seq, stream, bytes: bytes.freeze() });
+        }
+    }
+
+    fn written(&self) -> u64 {
+        self.totals.stdout + self.totals.stderr + self.totals.pty
+    }
+
+    fn window(&self) -> u64 {
+        let written = self.written();
+        let pacing = self.cursors.iter().filter(|cursor| cursor.feed.paces());
+        pacing
+            .map(|cursor| WINDOW_BYTES.saturating_sub(written - cursor.given_bytes.min(written)))
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            next_seq: self.next_seq,
+            exit: self.exit.clone(),
+            closed: self.closed.is_some(),
+            totals: self.totals,
+            retained_from: self.lost.last_seq() + 1,
+        }
+    }
+
+    /// The oldest chunks, so many that at most `keep` bytes stay.
+    fn oldest(&mut self, keep: usize) -> Vec<Chunk> {
+        self.seal();
+        let mut left = self.memory;
+        let leaves = |chunk: &&Chunk| {
+            let leaves = left > keep;
+            left -= chunk.bytes.len();
+            leaves
+        };
+        self.chunks.iter().take_while(leaves).cloned().collect()
+    }
+
+    fn forget(&mut self, count: usize) -> usize {
+        let freed = self.chunks.drain(..count).map(|chunk| chunk.bytes.len()).sum();
+        self.memory -= freed;
+        freed
+    }
+
+    fn take(&mut self, feed: &Arc<Feed>, max_bytes: usize) -> Taken {
+        let nothing = Taken::Events { events: Vec::new(), more: false };
+        let Some(place) = self.cursors.iter().position(|cursor| Arc::ptr_eq(&cursor.feed, feed)) else {
+            return nothing;
+        };
+        let next = self.cursors[place].next;
+        if next <= self.spooled_to || next <= self.lost.last_seq() {
+            return match (feed.paces(), self.lost.last_seq() < next) {
+                (true, true) => Taken::Spooled { after: next - 1 },
+                (true, false) if self.spooled_to > self.lost.last_seq() => {
+                    Taken::Spooled { after: self.lost.last_seq() }
+                }
+                _ => Taken::Lagged,
+            };
+        }
+        let mut events = Vec::new();
+        let mut bytes = 0;
+        let mut reached = next;
+        let start = self.chunks.partition_point(|chunk| chunk.seq < next);
+        for chunk in self.chunks.range(start..) {
+            if bytes > 0 && bytes + chunk.bytes.len() > max_bytes {
+                break;
+            }
+            self.tell_exit_before(chunk.seq, reached, &mut events);
+            bytes += chunk.bytes.len();
+            reached = chunk.seq + 1;
+            events.push(Event::Output(chunk.clone()));
+        }
+        let chunks_done = self.chunks.back().is_none_or(|chunk| chunk.seq < reached);
+        if chunks_done {
+            self.tell_exit_before(u64::MAX, reached, &mut events);
+            if let Some(seq) = self.closed {
+                events.push(Event::Closed { seq, totals: self.totals });
+            }
+            reached = self.next_seq;
+        }
+        let cursor = &mut self.cursors[place];
+        cursor.next = reached;
+        cursor.given_bytes += bytes as u64;
+        cursor.queued = reached < self.next_seq;
+        let more = cursor.queued;
+        Taken::Events { events, more }
+    }
+
+    fn tell_exit_before(&self, seq: u64, reached: u64, events: &mut Vec<Event>) {
+        if let Some(exit) = self.exit.as_ref().filter(|exit| exit.seq >= reached && exit.seq < seq) {
+            events.push(Event::Exited(exit.clone()));
+        }
+    }
+}

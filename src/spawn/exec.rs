@@ -1,0 +1,401 @@
+//! One child: clone, arrange, exec.
+//!
+//! The child shares this process's memory until it executes (`CLONE_VM | CLONE_VFORK`, what `posix_spawn` does),
+//! so a start costs the same however large the server is. Until then it runs [`child`] alone: system calls on data
+//! that the parent prepared, no allocation, no lock, no panic. Every signal is blocked meanwhile, so no handler of
+//! the parent can run in shared memory. A failure is written into that memory, so no pipe is needed to report it.
+
+#![expect(unsafe_code, reason = "clone and what must happen between clone and exec")]
+
+use std::ffi::{CString, c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use super::mark::RunMark;
+use super::reaper;
+
+/// A program, ready to execute.
+#[derive(Debug)]
+pub struct Launch {
+    /// Paths to try in order; those that are missing or not executable are passed over.
+    pub candidates: Vec<CString>,
+    /// Arguments, with what the program sees as its own name first.
+    pub argv: Vec<CString>,
+    /// The whole environment, as `NAME=value`.
+    pub env: Vec<CString>,
+    /// Working directory.
+    pub cwd: CString,
+    /// Standard streams.
+    pub stdio: Stdio,
+    /// The mark of its tree.
+    pub mark: RunMark,
+}
+
+/// Standard streams of a child. Everything else is closed in it.
+#[derive(Debug)]
+pub enum Stdio {
+    /// One descriptor each.
+    Separate {
+        /// Standard input.
+        stdin: OwnedFd,
+        /// Standard output.
+        stdout: OwnedFd,
+        /// Standard error.
+        stderr: OwnedFd,
+    },
+    /// The program's end of a terminal, which becomes its controlling terminal.
+    Terminal(OwnedFd),
+}
+
+/// A running child: leader of a session and group of its own.
+#[derive(Debug)]
+pub struct Child {
+    pid: i32,
+    pidfd: OwnedFd,
+}
+
+/// How a child ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExitStatus {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// Where a start failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpawnStage {
+    /// No process could be made.
+    Clone,
+    /// The working directory could not be entered.
+    WorkingDirectory,
+    /// The terminal could not become the controlling one.
+    Terminal,
+    /// The descriptors could not be arranged.
+    Descriptors,
+    /// The program could not be executed.
+    Exec,
+}
+
+/// A start that failed; nothing runs.
+#[derive(Debug)]
+pub struct SpawnError {
+    /// Where.
+    pub stage: SpawnStage,
+    /// Why.
+    pub source: io::Error,
+}
+
+impl SpawnError {
+    fn os(stage: SpawnStage, errno: c_int) -> Self {
+        Self { stage, source: io::Error::from_raw_os_error(errno) }
+    }
+}
+
+/// What the child reads and, on failure, writes. It lives in the parent's frame until the child has executed.
+struct Job {
+    candidates: *const *const libc::c_char,
+    argv: *const *const libc::c_char,
+    env: *const *const libc::c_char,
+    cwd: *const libc::c_char,
+    stdin: RawFd,
+    stdout: RawFd,
+    stderr: RawFd,
+    terminal: bool,
+    mark: Option<u64>,
+    failed_stage: SpawnStage,
+    failed_errno: c_int,
+}
+
+/// Executes a program and returns when it has been executed.
+///
+/// Blocks the calling thread for the time that the kernel needs to find and load the program, usually well under a
+/// millisecond; call it where blocking is allowed.
+///
+/// # Errors
+/// [`SpawnError`] with the stage and the OS error. Nothing is left behind.
+pub fn spawn(launch: Launch) -> Result<Child, SpawnError> {
+    let descriptors = Descriptors::above_standard(&launch.stdio)
+        .map_err(|source| SpawnError { stage: SpawnStage::Descriptors, source })?;
+    let candidates = pointers(&launch.candidates);
+    let argv = pointers(&launch.argv);
+    let env = pointers(&launch.env);
+    let (stdin, stdout, stderr) = descriptors.numbers();
+    let mut job = Job {
+        candidates: candidates.as_ptr(),
+        argv: argv.as_ptr(),
+        env: env.as_ptr(),
+        cwd: launch.cwd.as_ptr(),
+        stdin,
+        stdout,
+        stderr,
+        terminal: matches!(launch.stdio, Stdio::Terminal(_)),
+        mark: launch.mark.limit(),
+        failed_stage: SpawnStage::Exec,
+        failed_errno: 0,
+    };
+    let spawning = reaper::spawning();
+    let (pid, pidfd) = clone_into(&mut job).map_err(|errno| SpawnError::os(SpawnStage::Clone, errno))?;
+    let child = Child { pid, pidfd };
+    if job.failed_errno != 0 {
+        child.reap_blocking();
+        return Err(SpawnError::os(job.failed_stage, job.failed_errno));
+    }
+    spawning.register(pid);
+    Ok(child)
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// The child's streams, none of them at a number that the child is going to replace.
+struct Descriptors<'a> {
+    given: [BorrowedFd<'a>; 3],
+    moved: [Option<OwnedFd>; 3],
+}
+
+impl<'a> Descriptors<'a> {
+    fn above_standard(stdio: &'a Stdio) -> io::Result<Self> {
+        let given = match stdio {
+            Stdio::Separate { stdin, stdout, stderr } => [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+            Stdio::Terminal(terminal) => [terminal.as_fd(); 3],
+        };
+        let mut moved = [None, None, None];
+        for (fd, moved) in given.iter().zip(&mut moved) {
+            if fd.as_raw_fd() <= 2 {
+                *moved = Some(fcntl_dupfd_cloexec(fd, 3)?);
+            }
+        }
+        Ok(Self { given, moved })
+    }
+
+    fn numbers(&self) -> (RawFd, RawFd, RawFd) {
+        let number = |index: usize| match (&self.moved[index], self.given[index]) {
+            (Some(fd), _) => fd.as_raw_fd(),
+            (None, fd) => fd.as_raw_fd(),
+        };
+        (number(0), number(1), number(2))
+    }
+}
+
+/// Runs [`child`] in a new process and waits until it has executed or ended.
+fn clone_into(job: &mut Job) -> Result<(i32, OwnedFd), c_int> {
+    const STACK_WORDS: usize = 4096; // 64 KiB; `child` needs well under one.
+    let mut stack: Vec<MaybeUninit<u128>> = Vec::with_capacity(STACK_WORDS);
+    let blocked = BlockedSignals::new();
+    let mut pidfd: c_int = -1;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    // SAFETY: the stack is large enough, aligned and outlives the call, which returns only when the child has left
+    // this memory; `job` and what it points to outlive it for the same reason; `child` keeps to system calls.
+    let pid = unsafe {
+        let top = stack.as_mut_ptr().add(STACK_WORDS).cast::<c_void>();
+        libc::clone(child, top, flags, ptr::from_mut(job).cast::<c_void>(), &raw mut pidfd)
+    };
+    let errno = if pid < 0 { io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) } else { 0 };
+    drop(blocked);
+    if pid < 0 {
+        return Err(errno);
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+}
+
+/// All signals blocked on this thread, the C library's own included; restored on drop.
+struct BlockedSignals(u64);
+
+const KERNEL_SIGSET_BYTES: usize = 8;
+
+impl BlockedSignals {
+    fn new() -> Self {
+        let (all, mut before) = (u64::MAX, 0_u64);
+        // SAFETY: both pointers are to words of the size given.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigprocmask,
+                libc::SIG_SETMASK,
+                &raw const all,
+                &raw mut before,
+                KERNEL_SIGSET_BYTES,
+            );
+        }
+        Self(before)
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the pointer is to a word of the size given; null means that the old mask is not wanted.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigprocmask,
+                libc::SIG_SETMASK,
+                &raw const self.0,
+                ptr::null_mut::<u64>(),
+                KERNEL_SIGSET_BYTES,
+            );
+        }
+    }
+}
+
+/// The child's whole life before exec. System calls only.
+extern "C" fn child(job: *mut c_void) -> c_int {
+    // SAFETY: the parent passed its `Job` and is suspended, so this is the only user of it.
+    let job = unsafe { &mut *job.cast::<Job>() };
+    // SAFETY: every pointer in `job` is to nul-terminated strings or null-terminated lists that the parent keeps.
+    unsafe {
+        job.failed_stage = SpawnStage::Exec;
+        default_signals();
+        libc::setsid();
+        if let Some(mark) = job.mark {
+            set_mark(mark);
+        }
+        if libc::chdir(job.cwd) != 0 {
+            return fail(job, SpawnStage::WorkingDirectory);
+        }
+        for (from, to) in [(job.stdin, 0), (job.stdout, 1), (job.stderr, 2)] {
+            if libc::dup2(from, to) != to {
+                return fail(job, SpawnStage::Descriptors);
+            }
+        }
+        if job.terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) != 0 {
+            return fail(job, SpawnStage::Terminal);
+        }
+        if libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) != 0 {
+            return fail(job, SpawnStage::Descriptors);
+        }
+        let none = 0_u64;
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const none,
+            ptr::null_mut::<u64>(),
+            KERNEL_SIGSET_BYTES,
+        );
+        let errno = execute(job);
+        job.failed_errno = errno;
+        libc::_exit(127)
+    }
+}
+
+/// Tries the candidates as `execvp` does: missing ones are passed over, a forbidden one is remembered.
+unsafe fn execute(job: &Job) -> c_int {
+    let mut outcome = libc::ENOENT;
+    let mut candidate = job.candidates;
+    // SAFETY: the list ends with null; see `child`.
+    unsafe {
+        while !(*candidate).is_null() {
+            libc::execve(*candidate, job.argv, job.env);
+            match *libc::__errno_location() {
+                libc::EACCES => outcome = libc::EACCES,
+                libc::ENOENT | libc::ENOTDIR if outcome == libc::EACCES => {}
+                libc::ENOENT => {}
+                // A component of the only candidate is a file; on a search path it is passed over.
+                libc::ENOTDIR if !(*candidate.add(1)).is_null() => {}
+                other => return other,
+            }
+            candidate = candidate.add(1);
+        }
+    }
+    outcome
+}
+
+unsafe fn fail(job: &mut Job, stage: SpawnStage) -> c_int {
+    job.failed_stage = stage;
+    // SAFETY: the location is this thread's; the process ends here, its exit handlers are the parent's.
+    unsafe {
+        job.failed_errno = *libc::__errno_location();
+        libc::_exit(127)
+    }
+}
+
+/// Handlers vanish at exec by themselves; ignored signals would stay ignored in every program we start.
+unsafe fn default_signals() {
+    #[repr(C)]
+    struct KernelSigaction {
+        handler: usize,
+        flags: libc::c_ulong,
+        restorer: usize,
+        mask: u64,
+    }
+    let action = KernelSigaction { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
+    let mut signal: c_int = 1;
+    while signal <= 64 {
+        // SAFETY: the structure is the kernel's; SIGKILL and SIGSTOP are refused without harm.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                &raw const action,
+                ptr::null_mut::<KernelSigaction>(),
+                KERNEL_SIGSET_BYTES,
+            );
+        }
+        signal += 1;
+    }
+}
+
+unsafe fn set_mark(mark: u64) {
+    let limit = libc::rlimit64 { rlim_cur: mark, rlim_max: libc::RLIM64_INFINITY };
+    // SAFETY: the pointer is to a limit; null means that the old one is not wanted.
+    unsafe {
+        libc::syscall(
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_RSS,
+            &raw const limit,
+            ptr::null_mut::<libc::rlimit64>(),
+        );
+    }
+}
+
+impl Child {
+    /// Process id, group id and session id of the child.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Becomes readable when the child has ended.
+    #[must_use]
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Collects the exit status if the child has ended; its process id is free afterwards.
+    #[must_use]
+    pub fn try_reap(&self) -> Option<ExitStatus> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok().flatten()?;
+        reaper::reaped(self.pid);
+        Some(match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => ExitStatus::Code(code),
+            (None, Some(signal)) => ExitStatus::Signal(signal),
+            (None, None) => ExitStatus::Code(-1),
+        })
+    }
+
+    fn reap_blocking(&self) {
+        while let Err(rustix::io::Errno::INTR) =
+            waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
+        {}
+    }
+
+    /// The child as the kernel interface wants it.
+    #[must_use]
+    pub fn as_pid(&self) -> Option<Pid> {
+        Pid::from_raw(self.pid)
+    }
+}
+
+impl AsRawFd for Child {
+    fn as_raw_fd(&self) -> RawFd {
+        self.pidfd.as_raw_fd()
+    }
+}

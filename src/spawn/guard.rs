@@ -1,0 +1,84 @@
+//! The guard: a small helper process that outlives the server by a moment and ends what it started.
+//!
+//! A server that is killed with SIGKILL cannot clean up. The guard holds the reading end of a pipe whose other end
+//! only the server has; at its end of file the server is gone, and the guard kills whatever still has the server's
+//! mark. It is in a session of its own, so that a signal to the server's group does not reach it.
+
+use std::ffi::{CString, OsString};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::exec::{Child, Launch, Stdio, spawn};
+use super::mark::{MarkRange, ServerMark};
+use super::tree::{Scope, kill_all};
+
+/// The hidden first argument by which the program becomes the guard.
+pub const WORD: &str = "__exec-server-guard";
+
+/// How long the guard goes on killing.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A running guard. Dropping it makes the guard sweep and leave.
+#[derive(Debug)]
+pub struct Guard {
+    #[expect(dead_code, reason = "its end of file is the signal")]
+    alive: OwnedFd,
+    child: Child,
+}
+
+impl Guard {
+    /// Starts the guard for a server's mark. The executable must pass [`WORD`] on to [`main`].
+    ///
+    /// # Errors
+    /// When marks cannot be used here, or the helper cannot be started.
+    pub fn start(mark: ServerMark) -> io::Result<Self> {
+        let range = mark.range().ok_or_else(|| io::Error::other("RLIMIT_RSS has a hard limit here"))?;
+        let (theirs, alive) = pipe_with(PipeFlags::CLOEXEC)?;
+        let nowhere = || std::fs::OpenOptions::new().write(true).open("/dev/null").map(OwnedFd::from);
+        let (first, last) = range.bounds();
+        let words = ["exec-server: guard", WORD, &first.to_string(), &last.to_string()];
+        let launch = Launch {
+            candidates: vec![c"/proc/self/exe".to_owned()],
+            argv: words.iter().filter_map(|word| CString::new(*word).ok()).collect(),
+            env: Vec::new(),
+            cwd: c"/".to_owned(),
+            stdio: Stdio::Separate { stdin: theirs, stdout: nowhere()?, stderr: nowhere()? },
+            mark: super::mark::RunMark::none(),
+        };
+        let child = spawn(launch).map_err(|error| error.source)?;
+        Ok(Self { alive, child })
+    }
+
+    /// The helper process.
+    #[must_use]
+    pub fn child(&self) -> &Child {
+        &self.child
+    }
+}
+
+/// What the guard does: waits for the end of its input, then kills. For a process that is nothing else.
+///
+/// `arguments` are those after [`WORD`].
+pub fn main(arguments: impl Iterator<Item = OsString>) {
+    let bounds: Vec<u64> =
+        arguments.filter_map(|word| String::from_utf8(word.into_vec()).ok()?.parse().ok()).collect();
+    let &[first, last] = bounds.as_slice() else { return };
+    ignore_signals();
+    let mut sink = [0; 64];
+    while !matches!(io::stdin().read(&mut sink), Ok(0)) {}
+    let scope = Scope { marks: Some(MarkRange::from_bounds(first, last)), ..Scope::default() };
+    kill_all(&scope, LIMIT);
+}
+
+/// A terminal's or a supervisor's signals are meant for the server; the guard leaves when the server has left.
+#[expect(unsafe_code, reason = "no safe call ignores a signal")]
+fn ignore_signals() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGPIPE] {
+        // SAFETY: ignoring installs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}

@@ -1,0 +1,20 @@
+//! The only place that creates children, and that knows which processes belong to this server.
+//!
+//! * [`exec`] makes one child: without copying page tables, allocation-free between clone and exec, with its pidfd.
+//! * [`terminal`] makes pseudo-terminals.
+//! * [`mark`] gives every run a mark that its whole tree inherits; [`tree`] finds and ends trees by it.
+//! * [`reaper`] reaps orphans that the server adopted, without stealing the status of its own children.
+//! * [`watched`] waits on what they leave in our hands.
+//! * [`guard`] is the helper that ends everything when the server itself is killed.
+//!
+//! It never decides what runs: program, environment and limits come ready from above.
+
+pub mod exec;
+pub mod guard;
+pub mod mark;
+pub mod reaper;
+pub mod terminal;
+pub mod tree;
+pub mod watched;
+
+pub use exec::{Child, ExitStatus, Launch, SpawnError, SpawnStage, Stdio, spawn};
