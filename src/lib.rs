@@ -3,3 +3,4 @@
 pub mod config;
 pub mod path_uri;
 pub mod protocol;
+pub mod server;
