@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, LogFormat};
 use crate::telemetry;
 use args::{Cli, Command, ConfigCommand};
 
@@ -53,7 +53,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
 
 fn start(args: &args::ServeArgs) -> anyhow::Result<ExitCode> {
     let settings = settings::load(args)?;
-    telemetry::init(&settings.config.log)?;
+    let log = &settings.config.log;
+    telemetry::init(log.filter.to_filter(), log.format == LogFormat::Json)?;
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }

@@ -43,7 +43,7 @@ pub enum Problem {
     StdioNotAlone { origin: Origin },
     #[error("server.listen ({origin}): at least one address is needed, such as ws://127.0.0.1:8765")]
     NoAddress { origin: Origin },
-    #[error("{key} ({origin}) needs auth.mode (--ws-auth): {}", AuthMode::WORDS.join(", "))]
+    #[error("{key} ({origin}) needs auth.mode (--ws-auth) = capability-token or signed-bearer-token")]
     NoMode { key: &'static str, origin: Origin },
     #[error("{key} ({origin}) does not belong to auth.mode = {mode}; remove one of the two")]
     OtherMode { key: &'static str, origin: Origin, mode: AuthMode },

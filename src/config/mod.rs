@@ -1,6 +1,6 @@
 //! Settings: flags over environment over a TOML file over defaults, as one plain [`Config`].
 //!
-//! Every key exists once, in the table of [`schema`]; the struct, its default, the variable name, the reader and the
+//! Every key exists once, in the table of `schema.rs`; the struct, its default, the variable name, the reader and the
 //! example file follow from it. Loading is a pure function of its inputs, so that tests need neither files nor an
 //! environment. The module never opens a socket and never reads a secret.
 
