@@ -1,8 +1,12 @@
 //! The hands of coding agents: run processes, keep them across lost connections, read and change files.
 
 pub mod backend;
+pub mod cli;
+pub mod config;
 pub mod path_uri;
 pub mod process;
 pub mod protocol;
 pub mod rpc;
+pub mod server;
 pub mod spawn;
+pub mod telemetry;

@@ -1,3 +1,7 @@
 //! The `exec-server` program.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    exec_server::cli::main()
+}

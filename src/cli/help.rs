@@ -1,0 +1,52 @@
+//! Longer texts of `--help`.
+
+pub(super) const SERVE: &str = "\
+Examples:
+  exec-server
+      Serve on ws://127.0.0.1:8765, for this machine only.
+  exec-server --listen 0.0.0.0:8765
+      Serve the network. A token is made on first use; stderr says where it is.
+  exec-server --listen unix:/run/exec-server.sock --listen 127.0.0.1:0
+      Serve a unix socket and a port that the kernel chooses. Each URL is a line of stdout.
+
+Settings:
+  A flag comes before the environment, the environment before the file, the file before the default.
+  File          --config FILE, else $EXEC_SERVER_CONFIG, else /etc/exec-server/config.toml if it exists
+  Environment   EXEC_SERVER_ and the key in capitals with _ for the dot: session.detached_ms is
+                EXEC_SERVER_SESSION_DETACHED_MS. Lists are separated by commas. RUST_LOG is log.filter.
+  All keys      `exec-server config check` prints each with its value and where that came from
+
+Exit codes: 0 ended as asked, 1 a setting or the start failed, 2 wrong arguments.";
+
+pub(super) const CHECK: &str = "\
+Takes the same flags as serving, so put it in front of what you are about to run.
+
+Examples:
+  exec-server config check
+  exec-server config check --config ./exec-server.toml --set session.detached_ms=600000
+  EXEC_SERVER_LOG_FORMAT=json exec-server config check | grep ^log
+
+The output is valid TOML; secrets are shown as (set).";
+
+pub(super) const RUN: &str = "\
+Examples:
+  exec-server run -- uname -a
+  exec-server run -t -- bash
+  exec-server run --url ws://build.example:8765 --token-file ./token --cwd /src -e CI=1 -- make test
+
+The exit code is that of PROGRAM.";
+
+pub(super) const PS: &str = "\
+Examples:
+  exec-server ps
+  exec-server ps --session 0b9f2c1e-5c3e-4a53-8d8f-6f6a5a6b7c8d";
+
+pub(super) const LOGS: &str = "\
+Examples:
+  exec-server logs build-1
+  exec-server logs -f build-1";
+
+pub(super) const KILL: &str = "\
+Examples:
+  exec-server kill build-1
+  exec-server kill -s INT build-1";

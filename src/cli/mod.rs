@@ -1,0 +1,74 @@
+//! The command line: reads arguments and settings, starts what was asked for, and turns its end into an exit code.
+//!
+//! Exit codes: 0 done, 1 a setting or the work failed (one clear sentence on stderr), 2 the arguments are wrong.
+
+pub mod args;
+mod config_check;
+mod help;
+mod kill;
+mod logs;
+mod ps;
+mod run;
+mod serve;
+mod serve_args;
+mod settings;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::config::{ConfigError, LogFormat};
+use crate::telemetry;
+use args::{Cli, Command, ConfigCommand};
+
+const FAILURE: u8 = 1;
+const USAGE: u8 = 2;
+
+/// Runs the program with the arguments and the environment of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return explain(&error),
+    };
+    match dispatch(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("exec-server: {error:#}");
+            ExitCode::from(code_of(&error))
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        None => start(&cli.serve),
+        Some(Command::Config { command: ConfigCommand::Check(args) }) => config_check::run(&args),
+        Some(Command::Run(args)) => run::run(args),
+        Some(Command::Ps(args)) => ps::run(args),
+        Some(Command::Logs(args)) => logs::run(args),
+        Some(Command::Kill(args)) => kill::run(args),
+    }
+}
+
+fn start(args: &args::ServeArgs) -> anyhow::Result<ExitCode> {
+    let settings = settings::load(args)?;
+    let log = &settings.config.log;
+    telemetry::init(log.filter.to_filter(), log.format == LogFormat::Json)?;
+    for warning in &settings.warnings {
+        tracing::warn!("{warning}");
+    }
+    serve::serve(settings)
+}
+
+/// Help and version go to stdout with code 0, errors to stderr with code 2.
+fn explain(error: &clap::Error) -> ExitCode {
+    // Nobody is left to tell that stdout or stderr is closed.
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+}
+
+fn code_of(error: &anyhow::Error) -> u8 {
+    let is_usage = error.downcast_ref::<ConfigError>().is_some_and(ConfigError::is_usage);
+    if is_usage { USAGE } else { FAILURE }
+}

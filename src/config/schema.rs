@@ -1,0 +1,256 @@
+//! The table of keys. A new key is one entry here, and `config/exec-server.toml` written anew from [`template`].
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::value::{Bounds, Input, Setting, ValueError};
+use super::words::{AuthMode, HostName, LogFilter, LogFormat, TokenDigest};
+use super::{Host, ListenAddress};
+
+/// One row of the table: a key, without its type.
+#[derive(Debug)]
+pub struct Key {
+    /// The TOML path, such as `server.listen`.
+    pub path: &'static str,
+    /// What it does, in a sentence or two.
+    pub doc: &'static str,
+    /// Its value is never shown.
+    pub secret: bool,
+    pub(super) bounds: Bounds,
+    pub(super) read: fn(&mut Config, &Bounds, Input<'_>) -> Result<(), ValueError>,
+    pub(super) show: fn(&Config) -> toml::Value,
+}
+
+impl Key {
+    /// The environment variable that sets this key.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("EXEC_SERVER_{}", self.path.to_uppercase().replace('.', "_"))
+    }
+}
+
+/// Declares sections of keys: `name: Type[, in BOUNDS] = default;`, the bounds in the unit of the key.
+macro_rules! schema {
+    ($(
+        $(#[doc = $about:literal])+
+        $section:ident : $Section:ident {
+            $($(#[doc = $doc:literal])+ $key:ident : $type:ty $(, in $bounds:ident)? = $default:expr;)+
+        }
+    )+) => {
+        /// All settings.
+        #[derive(Debug, Clone, PartialEq, Eq, Default)]
+        pub struct Config {
+            $($(#[doc = $about])+ pub $section: $Section,)+
+        }
+
+        $(
+            $(#[doc = $about])+
+            #[derive(Debug, Clone, PartialEq, Eq)]
+            pub struct $Section {
+                $($(#[doc = $doc])+ pub $key: $type,)+
+            }
+
+            impl Default for $Section {
+                fn default() -> Self {
+                    Self { $($key: $default,)+ }
+                }
+            }
+        )+
+
+        static KEYS: &[Key] = &[$($(
+            Key {
+                path: concat!(stringify!($section), ".", stringify!($key)),
+                doc: concat!($($doc),+),
+                secret: <$type as Setting>::SECRET,
+                bounds: schema!(@bounds $type $(, $bounds)?),
+                read: |config, bounds, input| {
+                    config.$section.$key = <$type as Setting>::read(input, bounds)?;
+                    Ok(())
+                },
+                show: |config| config.$section.$key.show(),
+            },
+        )+)+];
+    };
+    (@bounds $type:ty) => { <$type as Setting>::BOUNDS };
+    (@bounds $type:ty, $bounds:ident) => { $bounds };
+}
+
+/// The longest time that any setting takes: 30 days, in milliseconds.
+pub(super) const LONGEST_MS: i64 = 30 * 24 * 3600 * 1000;
+
+/// A time after which something happens, so that 0 would not make sense.
+const TIMEOUT: Bounds = 1..=LONGEST_MS;
+
+schema! {
+    /// Where the server listens and how much it holds.
+    server: ServerConfig {
+        /// Addresses to listen on: `ws://HOST:PORT` (the `ws://` may be missing), `unix:/absolute/path`, or `stdio` alone.
+        listen: Vec<ListenAddress> = vec![ListenAddress::Tcp { host: Host::Ip([127, 0, 0, 1].into()), port: 8765 }];
+        /// Requests of one connection that may run at a time.
+        concurrent_requests: NonZeroUsize = count(64);
+        /// Host names, besides `localhost` and loopback addresses, that requests to a loopback listener may name.
+        allowed_hosts: Vec<HostName> = Vec::new();
+        /// Milliseconds in which the head of a request must be complete.
+        head_timeout_ms: Duration, in TIMEOUT = Duration::from_secs(30);
+        /// Milliseconds in which a new connection must send `initialize`.
+        initialize_timeout_ms: Duration, in TIMEOUT = Duration::from_secs(60);
+        /// Connections held at a time; more are refused with 503.
+        max_connections: NonZeroUsize = count(4096);
+        /// Sessions held at a time, the detached ones included.
+        max_sessions: NonZeroUsize = count(4096);
+        /// Directory for what outlives the server, such as the generated token. Empty: `$STATE_DIRECTORY`, else
+        /// `$XDG_STATE_HOME/exec-server`, else `$HOME/.local/state/exec-server`.
+        state_dir: Option<PathBuf> = None;
+        /// Milliseconds that processes have to end after SIGTERM to the server.
+        drain_ms: Duration = Duration::from_secs(5);
+    }
+
+    /// Who may connect.
+    auth: AuthConfig {
+        /// `none`, `capability-token` or `signed-bearer-token`. Empty: no token on loopback addresses and unix sockets,
+        /// a generated one everywhere else.
+        mode: Option<AuthMode> = None;
+        /// File of the capability tokens, one a line; re-read when it changes.
+        token_file: Option<PathBuf> = None;
+        /// SHA-256 digests of the capability tokens, 64 hex digits each; instead of `auth.token_file`.
+        token_sha256: Vec<TokenDigest> = Vec::new();
+        /// File of the secret that signs HS256 tokens, at least 32 bytes.
+        shared_secret_file: Option<PathBuf> = None;
+        /// The `iss` claim that a signed token must carry. Empty: not checked.
+        issuer: String = String::new();
+        /// The `aud` claim that a signed token must carry. Empty: not checked.
+        audience: String = String::new();
+        /// Seconds by which the clocks of signer and server may differ.
+        max_clock_skew_seconds: u64 = 30;
+        /// Milliseconds by which the answer to a failed attempt is held back.
+        failure_delay_ms: Duration = Duration::from_secs(1);
+    }
+
+    /// How sessions outlive their connections.
+    session: SessionConfig {
+        /// Milliseconds that a session and its processes live without a connection, up to 30 days.
+        detached_ms: Duration = Duration::from_secs(80);
+        /// Milliseconds between two pings.
+        ping_interval_ms: Duration, in TIMEOUT = Duration::from_secs(30);
+        /// Milliseconds after which a connection that answers no ping is closed and its session freed.
+        ping_timeout_ms: Duration, in TIMEOUT = Duration::from_secs(60);
+    }
+
+    /// How processes end and where their output waits.
+    process: ProcessConfig {
+        /// Milliseconds between SIGTERM and SIGKILL when a process is terminated.
+        grace_ms: Duration = Duration::from_secs(2);
+        /// Bytes of output that one process may leave on disk; 0 keeps none there.
+        spool_bytes: u64 = 32 << 20;
+        /// Bytes of output that all processes together may leave on disk; 0 keeps none there.
+        spool_total_bytes: u64 = 1 << 30;
+        /// Directory of that output. Empty: `server.state_dir`, else the temporary directory.
+        spool_dir: Option<PathBuf> = None;
+    }
+
+    /// How many processes may live.
+    limits: LimitsConfig {
+        /// Live processes of the whole server.
+        processes: NonZeroUsize = count(8192);
+        /// Live processes of one session.
+        processes_per_session: NonZeroUsize = count(4096);
+    }
+
+    /// What the server writes to stderr.
+    log: LogConfig {
+        /// `text` or `json`.
+        format: LogFormat = LogFormat::Text;
+        /// Which events: a level, or directives such as `info,exec_server=debug`. Also `RUST_LOG`.
+        filter: LogFilter = LogFilter::default();
+    }
+}
+
+const fn count(value: usize) -> NonZeroUsize {
+    match NonZeroUsize::new(value) {
+        Some(value) => value,
+        None => NonZeroUsize::MIN,
+    }
+}
+
+/// All keys, in the order of the example file.
+#[must_use]
+pub fn keys() -> &'static [Key] {
+    KEYS
+}
+
+/// The example file: every key with its sentence and its default, commented out.
+#[must_use]
+pub fn template() -> String {
+    let defaults = Config::default();
+    let mut text = String::from(
+        "# Settings of exec-server, each with its default. Read from /etc/exec-server/config.toml, or the file of --config.\n\
+         # A flag comes before the environment, the environment before this file; the variable of a key is EXEC_SERVER_\n\
+         # and the key in capitals with _ for the dot. `exec-server config check` prints what is in force and why.\n",
+    );
+    let mut section = "";
+    for key in KEYS {
+        let (table, name) = key.path.rsplit_once('.').unwrap_or(("", key.path));
+        if table != section {
+            text.push_str(&format!("\n[{table}]\n"));
+            section = table;
+        }
+        text.push_str(&format!("{}#{name} = {}\n", commented(key.doc), (key.show)(&defaults)));
+    }
+    text
+}
+
+/// Lines of at most 110 columns behind `# `; what can be uncommented has no space there.
+fn commented(doc: &str) -> String {
+    let mut lines = vec![String::from("#")];
+    for word in doc.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + word.len() < 110 => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("# {word}")),
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ConfigFile, load};
+    use pretty_assertions::assert_eq;
+    use std::collections::BTreeSet;
+
+    const EXAMPLE: &str = include_str!("../../config/exec-server.toml");
+
+    #[test]
+    fn the_example_file_is_the_table() {
+        if std::env::var_os("UPDATE_EXAMPLE").is_some() {
+            std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/config/exec-server.toml"), template())
+                .unwrap();
+        }
+        assert_eq!(EXAMPLE, template(), "run the test with UPDATE_EXAMPLE=1 to write the file anew");
+    }
+
+    #[test]
+    fn the_example_file_uncommented_gives_the_defaults() {
+        let uncommented: Vec<&str> = EXAMPLE
+            .lines()
+            .map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line))
+            .collect();
+        let file = ConfigFile { path: "example.toml".into(), text: uncommented.join("\n") };
+        let settings = load(&[], [], Some(&file)).unwrap();
+        assert_eq!(settings.config, Config::default());
+        for key in KEYS {
+            assert_eq!(settings.origin(key.path).to_string(), format!("example.toml:{}", key.path));
+        }
+    }
+
+    #[test]
+    fn variables_are_unique() {
+        let names: BTreeSet<String> = KEYS.iter().map(Key::variable).collect();
+        assert_eq!(names.len(), KEYS.len());
+        assert!(names.contains("EXEC_SERVER_AUTH_TOKEN_SHA256"));
+    }
+}
