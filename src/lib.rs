@@ -3,10 +3,13 @@
 pub mod backend;
 pub mod cli;
 pub mod config;
+pub mod error_map;
+pub mod local;
 pub mod path_uri;
 pub mod process;
 pub mod protocol;
 pub mod rpc;
 pub mod server;
+pub mod session;
 pub mod spawn;
 pub mod telemetry;

@@ -166,7 +166,7 @@ mod tests {
             match poll_fn(|cx| lines.poll_receive(cx)).await {
                 Received::Message(bytes) => texts.push(String::from_utf8_lossy(&bytes).into_owned()),
                 Received::Oversized { head, tail } => texts.push(format!("{}+{}", head.len(), tail.len())),
-                Received::Heartbeat => {}
+                Received::Ping | Received::Pong => {}
                 Received::End(_) => return texts,
             }
         }

@@ -39,6 +39,8 @@ pub(super) struct OversizeGuard<S> {
     cutting: bool,
     tail: VecDeque<u8>,
     finished: VecDeque<(u64, Bytes)>,
+    /// Bytes that came in.
+    seen: u64,
 }
 
 /// Where in the stream of frames the next byte belongs.
@@ -67,11 +69,18 @@ impl<S> OversizeGuard<S> {
             cutting: false,
             tail: VecDeque::new(),
             finished: VecDeque::new(),
+            seen: 0,
         }
     }
 
     pub(super) fn get_ref(&self) -> &S {
         &self.io
+    }
+
+    /// Payload bytes seen in all, while a message has begun and not ended.
+    pub(super) fn incoming_progress(&self) -> Option<u64> {
+        let within = self.message_bytes > 0 || !matches!(self.place, Place::Header);
+        within.then_some(self.seen)
     }
 
     /// Whether a data message, counted from 0, was or is being cut.
@@ -89,6 +98,7 @@ impl<S> OversizeGuard<S> {
     /// Filters bytes in place and returns how many stay.
     fn filter(&mut self, bytes: &mut [u8]) -> usize {
         let (mut from, mut to) = (0, 0);
+        self.seen += bytes.len() as u64;
         while from < bytes.len() {
             match self.place {
                 Place::Header => {

@@ -17,8 +17,10 @@ pub enum Received {
         /// The last bytes, as far as they are not in `head`.
         tail: Bytes,
     },
-    /// The peer is alive: a ping or a pong.
-    Heartbeat,
+    /// The peer answered a heartbeat.
+    Pong,
+    /// The peer sent a heartbeat; it is answered by itself.
+    Ping,
     /// Nothing more will come.
     End(EndReason),
 }
@@ -95,6 +97,12 @@ pub trait Transport: Send + Unpin + 'static {
 
     /// Whether heartbeats exist here.
     fn has_heartbeat(&self) -> bool;
+
+    /// How much of a message that is still coming in has come, over the life of the connection; `None` between
+    /// messages. A peer cannot answer a heartbeat in the middle of a frame.
+    fn incoming_progress(&self) -> Option<u64> {
+        None
+    }
 
     /// Says goodbye; flush afterwards. Nothing can be sent after it.
     ///

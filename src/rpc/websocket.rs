@@ -114,7 +114,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Transport for WebSocket
             let received = match ready!(next) {
                 Some(Ok(Message::Text(text))) => self.message(text.into()),
                 Some(Ok(Message::Binary(bytes))) => self.message(bytes),
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => Some(Received::Heartbeat),
+                Some(Ok(Message::Ping(_))) => Some(Received::Ping),
+                Some(Ok(Message::Pong(_))) => Some(Received::Pong),
                 // The answer to a close frame has been queued; the stream ends next.
                 Some(Ok(Message::Close(_) | Message::Frame(_))) => None,
                 Some(Err(error)) => Some(Received::End(end_reason(error))),
@@ -156,6 +157,10 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Transport for WebSocket
 
     fn has_heartbeat(&self) -> bool {
         true
+    }
+
+    fn incoming_progress(&self) -> Option<u64> {
+        self.stream.get_ref().incoming_progress()
     }
 
     fn close(&mut self, code: CloseCode, reason: &str) -> io::Result<()> {

@@ -1,0 +1,80 @@
+//! The one place where errors of the services become JSON-RPC codes.
+//!
+//! Every match is exhaustive, so that a new error cannot slip through with a code that nobody chose.
+
+use serde_json::json;
+
+use crate::process::{ProcessError, StartFailureKind};
+use crate::protocol::code;
+use crate::protocol::envelope::ErrorObject;
+use crate::protocol::process::ProcessId;
+use crate::session::{SessionError, StartError};
+
+/// Errors that become an answer.
+pub trait IntoErrorObject {
+    /// The `error` member of the answer.
+    fn into_error_object(self) -> ErrorObject;
+}
+
+impl IntoErrorObject for StartError {
+    fn into_error_object(self) -> ErrorObject {
+        let message = self.to_string();
+        match self {
+            Self::InvalidParams(_) => ErrorObject::new(code::INVALID_PARAMS, message),
+            Self::Duplicate(_) | Self::SessionEnded => ErrorObject::new(code::INVALID_REQUEST, message),
+            Self::Failed(failure) => {
+                let kind = match failure.kind {
+                    StartFailureKind::NotFound => "spawnNotFound",
+                    StartFailureKind::PermissionDenied => "spawnPermissionDenied",
+                    StartFailureKind::Other => "spawnFailed",
+                };
+                ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": kind }))
+            }
+            Self::SandboxUnavailable(_) => {
+                ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": "sandboxUnavailable" }))
+            }
+            Self::Limit { .. } => ErrorObject::new(code::INTERNAL, message),
+        }
+    }
+}
+
+impl IntoErrorObject for SessionError {
+    fn into_error_object(self) -> ErrorObject {
+        let code = match self {
+            Self::Unknown(_) => code::INVALID_REQUEST,
+            Self::Attached(_) => code::SESSION_ATTACHED,
+            Self::TooMany(_) => code::INTERNAL,
+        };
+        ErrorObject::new(code, self.to_string())
+    }
+}
+
+/// A call on one process that was refused.
+#[derive(Debug)]
+pub enum ProcessCallError {
+    /// No such process.
+    Unknown(ProcessId),
+    /// Its start is not finished.
+    Starting(ProcessId),
+    /// It is not of the kind that the call needs.
+    Refused(ProcessId, ProcessError),
+    /// Its input is full; nothing was written.
+    StdinFull(ProcessId),
+    /// The call's own values can never be right.
+    InvalidParams(String),
+}
+
+impl IntoErrorObject for ProcessCallError {
+    fn into_error_object(self) -> ErrorObject {
+        match self {
+            Self::Unknown(id) => ErrorObject::new(code::INVALID_REQUEST, format!("unknown process id {id:?}")),
+            Self::Starting(id) => ErrorObject::new(code::INVALID_REQUEST, format!("process id {id:?} is starting")),
+            Self::Refused(id, error) => ErrorObject::new(code::INVALID_REQUEST, format!("process {id:?}: {error}")),
+            Self::StdinFull(id) => {
+                let message = format!("process {id:?} does not read its input and no more of it is held; write it again later");
+                ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": "stdinFull" }))
+            }
+            Self::InvalidParams(message) => ErrorObject::new(code::INVALID_PARAMS, message),
+        }
+    }
+}

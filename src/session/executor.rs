@@ -1,0 +1,105 @@
+//! What all sessions of one server share.
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::process::{OutputBudget, SpoolSettings};
+use crate::spawn::mark::ServerMark;
+
+/// Output that all processes together keep in memory.
+const MEMORY_FOR_OUTPUT: usize = 64 << 20;
+
+/// Settings of an [`Executor`].
+#[derive(Debug, Clone)]
+pub struct ExecutorSettings {
+    /// Time between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    /// Life of the record of a closed process.
+    pub record_lifetime: Duration,
+    /// Where output goes that leaves memory.
+    pub spool: SpoolSettings,
+    /// Live processes of all sessions.
+    pub max_processes: NonZeroUsize,
+    /// Live processes of one session.
+    pub max_processes_per_session: NonZeroUsize,
+}
+
+impl Default for ExecutorSettings {
+    fn default() -> Self {
+        let count = |count| NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
+        Self {
+            grace: Duration::from_secs(2),
+            record_lifetime: Duration::from_secs(80),
+            spool: SpoolSettings { per_process: 32 << 20, total: 1 << 30, directories: vec![std::env::temp_dir()] },
+            max_processes: count(8192),
+            max_processes_per_session: count(4096),
+        }
+    }
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct Executor {
+    settings: ExecutorSettings,
+    mark: ServerMark,
+    output: Arc<OutputBudget>,
+    live: AtomicUsize,
+    /// The server's own environment, as policies see it.
+    environment: Vec<(OsString, OsString)>,
+}
+
+impl Executor {
+    /// An executor whose processes carry this mark and inherit from this environment.
+    #[must_use]
+    pub fn new(settings: ExecutorSettings, mark: ServerMark, environment: Vec<(OsString, OsString)>) -> Arc<Self> {
+        let output = OutputBudget::new(MEMORY_FOR_OUTPUT, settings.spool.clone());
+        Arc::new(Self { settings, mark, output, live: AtomicUsize::new(0), environment })
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &ExecutorSettings {
+        &self.settings
+    }
+
+    /// The mark of everything that it starts.
+    #[must_use]
+    pub fn mark(&self) -> ServerMark {
+        self.mark
+    }
+
+    pub(super) fn output(&self) -> Arc<OutputBudget> {
+        Arc::clone(&self.output)
+    }
+
+    pub(super) fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> {
+        self.environment.iter().cloned()
+    }
+
+    /// Counts a process that is about to start; `None` if there are too many.
+    pub(super) fn admit(self: &Arc<Self>) -> Option<Live> {
+        let limit = self.settings.max_processes.get();
+        let below = |live: usize| (live < limit).then_some(live + 1);
+        self.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).ok()?;
+        Some(Live(Arc::clone(self)))
+    }
+}
+
+/// A live process, as long as it is held.
+#[derive(Debug)]
+pub(super) struct Live(Arc<Executor>);
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.0.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Unix milliseconds.
+pub(super) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,183 @@
+//! Sessions: the processes of one client identity, whatever becomes of its connections.
+//!
+//! A session knows no transport and no JSON-RPC. Connections attach to it, as its holder or as observers; while
+//! nobody holds it, it lives for a limited time. The library's local backend is a session in the caller's process.
+
+mod attachment;
+mod executor;
+mod read;
+mod registry;
+mod start;
+mod table;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+pub use attachment::{Attachment, Role};
+pub use executor::{Executor, ExecutorSettings};
+pub use read::{MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, read_now, read_waiting};
+pub use registry::{SessionError, SessionRegistry};
+pub use start::{StartError, Started};
+
+use crate::process::{Process, end_scope};
+use crate::protocol::process::{ListResponse, ProcessId, ProcessState, ProcessSummary, SandboxType, StdinState};
+use crate::spawn::mark::SessionMark;
+use crate::spawn::tree::Scope;
+use attachment::Attached;
+use table::{Entry, Table};
+
+/// Which connection asks: a start may be repeated on a later one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionId(u64);
+
+impl ConnectionId {
+    /// An id that no connection had before.
+    #[must_use]
+    pub fn next() -> Self {
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    }
+}
+
+/// A process of a session, or why there is none to be had.
+#[derive(Debug)]
+pub enum Lookup {
+    /// Here it is.
+    Found(Arc<Process>),
+    /// Its start is not finished.
+    Starting,
+    /// No such process.
+    Unknown,
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct Session {
+    id: String,
+    client_name: String,
+    created_at_ms: u64,
+    mark: SessionMark,
+    executor: Arc<Executor>,
+    table: Mutex<Table>,
+    attached: Mutex<Attached>,
+    /// A start has been finished, one way or the other.
+    start_settled: Notify,
+}
+
+impl Session {
+    /// A new session, attached to nobody.
+    #[must_use]
+    pub fn new(client_name: &str, executor: Arc<Executor>) -> Arc<Self> {
+        Arc::new(Self {
+            id: uuid::Uuid::new_v4().to_string(),
+            client_name: client_name.to_owned(),
+            created_at_ms: executor::now_ms(),
+            mark: executor.mark().session(),
+            executor,
+            table: Mutex::default(),
+            attached: Mutex::default(),
+            start_settled: Notify::new(),
+        })
+    }
+
+    /// The id by which it is resumed.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn attached(&self) -> MutexGuard<'_, Attached> {
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finds a process.
+    #[must_use]
+    pub fn process(&self, id: &ProcessId) -> Lookup {
+        match self.table().get(id) {
+            None => Lookup::Unknown,
+            Some(Entry::Starting { .. }) => Lookup::Starting,
+            Some(Entry::Present { process, .. }) => Lookup::Found(Arc::clone(process)),
+        }
+    }
+
+    /// Ends a process's tree; true if something was left to end. Without a grace the configured one counts.
+    pub fn terminate(&self, id: &ProcessId, grace: Option<Duration>) -> bool {
+        match self.process(id) {
+            Lookup::Found(process) => process.terminate(grace.unwrap_or(self.executor.settings().grace)),
+            Lookup::Starting | Lookup::Unknown => false,
+        }
+    }
+
+    /// All processes and records, in order of start.
+    #[must_use]
+    pub fn list(&self) -> ListResponse {
+        let mut rows: Vec<(u64, ProcessSummary)> = self.table().present().map(summary).collect();
+        rows.sort_by_key(|(order, _)| *order);
+        ListResponse { processes: rows.into_iter().map(|(_, row)| row).collect() }
+    }
+
+    /// How many processes and records there are.
+    #[must_use]
+    pub fn process_count(&self) -> usize {
+        self.table().present().count()
+    }
+
+    /// Ends every process, and whatever they left running in the background. Nothing can be started any more.
+    pub async fn end(&self, grace: Duration) {
+        let processes = self.table().end();
+        for process in &processes {
+            process.terminate(grace);
+        }
+        // A start that was in progress settles within moments; its process has to go as well.
+        while self.table().starting() > 0 {
+            self.start_settled.notified().await;
+        }
+        let late = self.table().end();
+        late.iter().for_each(|process| drop(process.terminate(grace)));
+        let leaders = processes.iter().chain(&late).map(|process| process.pid()).collect();
+        if !processes.is_empty() || !late.is_empty() || self.table().ever_started() {
+            end_scope(Scope { marks: self.mark.range(), leaders, holding: None }, grace).await;
+        }
+    }
+}
+
+fn summary(row: table::Row<'_>) -> (u64, ProcessSummary) {
+    let process = row.process;
+    let status = process.log().status();
+    let exit = status.exit.as_ref();
+    let state = match (status.closed, exit) {
+        (true, _) => ProcessState::Closed,
+        (false, Some(_)) => ProcessState::Exited,
+        (false, None) => ProcessState::Running,
+    };
+    let totals = status.totals;
+    let summary = ProcessSummary {
+        process_id: process.id().clone(),
+        argv: row.params.exec.argv.clone(),
+        cwd: row.params.exec.cwd.clone(),
+        tty: process.tty(),
+        sandbox_type: row.sandbox_type,
+        pid: process.pid(),
+        state,
+        started_at_ms: process.started_at_ms(),
+        exited_at_ms: exit.map(|exit| exit.at_ms),
+        exit_code: exit.map(|exit| exit.code),
+        signal: exit.and_then(|exit| exit.signal).map(str::to_owned),
+        next_seq: status.next_seq,
+        output_bytes: totals.stdout + totals.stderr + totals.pty,
+        retained_from_seq: status.retained_from,
+        stdin: if process.stdin_open() { StdinState::Open } else { StdinState::Closed },
+    };
+    (row.order, summary)
+}
+
+/// What a start says confines its process.
+fn sandbox_type(confined: bool) -> SandboxType {
+    if confined { SandboxType::LinuxSeccomp } else { SandboxType::None }
+}

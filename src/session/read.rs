@@ -1,0 +1,152 @@
+//! `process/read`: a page of retained output, from memory and spool, or the wait for news.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::process::Process;
+use crate::process::log::{Chunk, Exit, OutputLog, Page};
+use crate::protocol::process::{AccountedRead, LostOutput, ProcessOutputChunk, ReadResponse};
+
+/// Output that one answer without `maxBytes` carries at most: with base64 and JSON it stays below 64 MiB.
+pub const MAX_ANSWER_OUTPUT: u64 = 44 << 20;
+
+/// What a read found.
+#[derive(Debug)]
+pub struct ReadOutcome {
+    /// Ascending.
+    pub chunks: Vec<Chunk>,
+    /// Where to continue.
+    pub next_seq: u64,
+    /// How the process ended, if it has.
+    pub exit: Option<Exit>,
+    /// Nothing more will come.
+    pub closed: bool,
+    /// What is gone.
+    pub lost: Option<LostOutput>,
+}
+
+impl From<ReadOutcome> for AccountedRead {
+    fn from(outcome: ReadOutcome) -> Self {
+        let chunk =
+            |chunk: Chunk| ProcessOutputChunk { seq: chunk.seq, stream: chunk.stream, chunk: chunk.bytes.to_vec().into() };
+        Self {
+            response: ReadResponse {
+                chunks: outcome.chunks.into_iter().map(chunk).collect(),
+                next_seq: outcome.next_seq,
+                exited: outcome.exit.is_some(),
+                exit_code: outcome.exit.map(|exit| exit.code),
+                closed: outcome.closed,
+                failure: None,
+                sandbox_denied: false,
+            },
+            lost: outcome.lost,
+        }
+    }
+}
+
+/// What a read asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadRequest {
+    /// Only what comes after this number.
+    pub after: u64,
+    /// At most this much output, but at least one chunk.
+    pub max_bytes: Option<u64>,
+}
+
+/// Reads at once. Cancel-safe: nothing is consumed.
+pub async fn read_now(process: &Process, request: ReadRequest) -> ReadOutcome {
+    let limit = request.max_bytes.unwrap_or(MAX_ANSWER_OUTPUT);
+    let log = process.log();
+    let (mut chunks, mut lost, mut after, mut sum) = (Vec::new(), None, request.after, 0);
+    loop {
+        let left = limit.saturating_sub(sum);
+        let page = log.page(after, left);
+        lost = lost.or(page.lost);
+        if !page.spooled {
+            return finish(request, chunks, lost, sum, limit, page);
+        }
+        let from = page.lost.map_or(after, |lost| lost.last_seq);
+        let spooled = from_spool(log, from, left).await;
+        for chunk in &spooled {
+            sum += chunk.bytes.len() as u64;
+            after = chunk.seq;
+        }
+        let full = spooled.is_empty() || sum >= limit;
+        chunks.extend(spooled);
+        if full {
+            let page = Page { chunks: Vec::new(), limited: true, ..page };
+            return finish(request, chunks, lost, sum, limit, page);
+        }
+    }
+}
+
+async fn from_spool(log: &Arc<OutputLog>, after: u64, max_bytes: u64) -> Vec<Chunk> {
+    let log = Arc::clone(log);
+    let read = tokio::task::spawn_blocking(move || log.read_spool(after, max_bytes)).await;
+    match read {
+        Ok(Ok(chunks)) => chunks,
+        Ok(Err(error)) => {
+            tracing::error!(%error, "spooled output cannot be read back");
+            Vec::new()
+        }
+        Err(_) => Vec::new(),
+    }
+}
+
+fn finish(
+    request: ReadRequest,
+    mut chunks: Vec<Chunk>,
+    lost: Option<LostOutput>,
+    sum: u64,
+    limit: u64,
+    page: Page,
+) -> ReadOutcome {
+    // A page gives at least one chunk whatever its limit; behind chunks from the spool that one would be too much.
+    let fits = |chunk: &Chunk| chunks.is_empty() || sum + chunk.bytes.len() as u64 <= limit;
+    let takes_page = page.chunks.first().is_none_or(fits);
+    let limited = page.limited || !takes_page;
+    if takes_page {
+        chunks.extend(page.chunks);
+    }
+    let next_seq = match chunks.last() {
+        Some(last) if request.max_bytes.is_some() || limited => last.seq + 1,
+        _ => page.status.next_seq,
+    };
+    ReadOutcome { chunks, next_seq, exit: page.status.exit, closed: page.status.closed, lost }
+}
+
+impl ReadOutcome {
+    /// Whether a waiting read is answered with this.
+    #[must_use]
+    pub fn is_news(&self, after: u64) -> bool {
+        !self.chunks.is_empty()
+            || self.lost.is_some()
+            || self.closed
+            || (self.exit.is_some() && after < self.next_seq - 1)
+    }
+}
+
+/// Reads; waits for news up to `wait` if there is none. Cancel-safe.
+pub async fn read_waiting(process: &Process, request: ReadRequest, wait: Duration) -> ReadOutcome {
+    // Subscribed before the first look, so that no event falls between the two.
+    let mut news = process.log().subscribe();
+    let deadline = Instant::now().checked_add(wait);
+    loop {
+        let outcome = read_now(process, request).await;
+        if outcome.is_news(request.after) {
+            return outcome;
+        }
+        let changed = match deadline {
+            Some(deadline) => tokio::time::timeout_at(deadline, news.changed()).await.is_ok(),
+            None => news.changed().await.is_ok(),
+        };
+        if !changed {
+            return read_now(process, request).await;
+        }
+        if outcome.next_seq < process.log().status().next_seq {
+            return read_now(process, request).await;
+        }
+    }
+}
