@@ -42,7 +42,9 @@ impl<'de> Deserialize<'de> for ByteChunk {
         let mut bytes = String::deserialize(deserializer)?.into_bytes();
         let length = match STANDARD.decode_inplace(&mut bytes) {
             Ok(decoded) => decoded.len(),
-            Err(_) => return Err(D::Error::custom("invalid base64: standard alphabet with padding is required")),
+            Err(_) => {
+                return Err(D::Error::custom("invalid base64: standard alphabet with padding is required"));
+            }
         };
         bytes.truncate(length);
         Ok(Self(bytes))

@@ -117,7 +117,8 @@ impl Message {
             return Err(Malformed("a message needs `method`, or `id` with `result` or `error`".into()));
         };
         if let Some(error) = members.remove("error") {
-            let error = serde_json::from_value(error).map_err(|error| Malformed(format!("`error`: {error}")))?;
+            let error =
+                serde_json::from_value(error).map_err(|error| Malformed(format!("`error`: {error}")))?;
             return Ok(Self::Response { id, outcome: Err(error) });
         }
         match members.remove("result") {
@@ -231,7 +232,8 @@ mod tests {
 
     #[test]
     fn the_shapes_of_a_message() {
-        let request = Message::parse(br#"{"jsonrpc":"1","id":"","method":"m","result":1,"extra":[]}"#).unwrap();
+        let request =
+            Message::parse(br#"{"jsonrpc":"1","id":"","method":"m","result":1,"extra":[]}"#).unwrap();
         let id = RequestId::Text(String::new());
         assert_eq!(request, Message::Request { id, method: "m".into(), params: Value::Null, trace: None });
         let note = Message::parse(br#"{"method":"m","params":[1]}"#).unwrap();
@@ -243,13 +245,27 @@ mod tests {
     #[test]
     fn what_is_no_message() {
         for text in [
-            "", "5", "null", "[]", "{}", r#"{"id":5}"#, r#"{"id":5,"method":7}"#, r#"{"id":1,"method":"x"} {}"#,
-            r#"{"id":1.0,"method":"x"}"#, r#"{"id":1e3,"method":"x"}"#, r#"{"id":null,"method":"x"}"#,
-            r#"{"id":9223372036854775808,"method":"x"}"#, r#"{"id":1,"id":1,"method":"x"}"#,
-            r#"{"id":1,"method":"x","params":{"a":{"b":1,"b":2}}}"#, "\u{feff}{\"id\":1,\"method\":\"x\"}",
-            r#"{"id":1,"method":"x","params":NaN}"#, r#"{"id":1,"method":"\ud800"}"#,
-            r#"{"id":1,"method":"x","trace":5}"#, r#"{"id":1,"method":"x","trace":{"traceparent":5}}"#,
-            r#"{"result":1}"#, r#"{"id":1,"error":5}"#,
+            "",
+            "5",
+            "null",
+            "[]",
+            "{}",
+            r#"{"id":5}"#,
+            r#"{"id":5,"method":7}"#,
+            r#"{"id":1,"method":"x"} {}"#,
+            r#"{"id":1.0,"method":"x"}"#,
+            r#"{"id":1e3,"method":"x"}"#,
+            r#"{"id":null,"method":"x"}"#,
+            r#"{"id":9223372036854775808,"method":"x"}"#,
+            r#"{"id":1,"id":1,"method":"x"}"#,
+            r#"{"id":1,"method":"x","params":{"a":{"b":1,"b":2}}}"#,
+            "\u{feff}{\"id\":1,\"method\":\"x\"}",
+            r#"{"id":1,"method":"x","params":NaN}"#,
+            r#"{"id":1,"method":"\ud800"}"#,
+            r#"{"id":1,"method":"x","trace":5}"#,
+            r#"{"id":1,"method":"x","trace":{"traceparent":5}}"#,
+            r#"{"result":1}"#,
+            r#"{"id":1,"error":5}"#,
         ] {
             assert!(malformed(text), "{text}");
         }
