@@ -77,7 +77,6 @@ impl FileMode {
     /// The permission bits of a mode; bits that are none are dropped.
     #[must_use]
     pub fn from_bits(mode: u32) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "twelve bits are left")]
         Self((mode & 0o7777) as u16)
     }
 
