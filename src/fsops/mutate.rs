@@ -1,9 +1,9 @@
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Mode};
 use rustix::io::Errno;
 
-use super::resolve::Place;
+use super::resolve::{Place, rename_to_new};
 use super::{FsError, Links};
 
 /// Gives a path another name, atomically; a link itself is moved. Without `replace` an existing destination stays.
@@ -15,8 +15,12 @@ pub fn rename(source: &Path, destination: &Path, replace: bool) -> Result<(), Fs
     let from = Place::of(source, Links::Follow).map_err(|errno| FsError::os("rename", source, errno))?;
     let failed = |errno| FsError::os(&format!("rename '{}' to", source.display()), destination, errno);
     let to = Place::of(destination, Links::Follow).map_err(failed)?;
-    let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-    match rustix::fs::renameat_with(&from.parent, &from.name, &to.parent, &to.name, flags) {
+    let renamed = if replace {
+        rustix::fs::renameat(&from.parent, &from.name, &to.parent, &to.name)
+    } else {
+        rename_to_new((&from.parent, &from.name), (&to.parent, &to.name))
+    };
+    match renamed {
         Ok(()) => Ok(()),
         Err(Errno::XDEV) => Err(FsError::invalid(
             "other",

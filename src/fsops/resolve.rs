@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, StatxAttributes, StatxFlags};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, StatxAttributes, StatxFlags,
+};
 use rustix::io::{Errno, Result};
 
 use super::Links;
@@ -109,6 +111,23 @@ pub(super) fn follow_final_links(path: &Path) -> Result<Place> {
     Err(Errno::LOOP)
 }
 
+/// Gives an entry another name, unless that is taken: EEXIST.
+pub(super) fn rename_to_new(from: (impl AsFd, &OsStr), to: (impl AsFd, &OsStr)) -> Result<()> {
+    match rustix::fs::renameat_with(&from.0, from.1, &to.0, to.1, RenameFlags::NOREPLACE) {
+        Err(errno @ (Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)) => link_to_new(from, to, errno),
+        result => result,
+    }
+}
+
+/// The same for file systems that cannot rename without replacing. A directory cannot be linked: that is `otherwise`.
+fn link_to_new(from: (impl AsFd, &OsStr), to: (impl AsFd, &OsStr), otherwise: Errno) -> Result<()> {
+    match rustix::fs::linkat(&from.0, from.1, &to.0, to.1, AtFlags::empty()) {
+        Ok(()) => rustix::fs::unlinkat(&from.0, from.1, AtFlags::empty()),
+        Err(errno @ (Errno::EXIST | Errno::NOENT)) => Err(errno),
+        Err(_) => Err(otherwise),
+    }
+}
+
 /// Whether two descriptions are of the same file.
 pub(super) fn same_file(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
@@ -154,5 +173,26 @@ mod tests {
         assert_eq!(follow_final_links(&root.join("first")).unwrap_err(), Errno::NOENT);
         std::fs::write(root.join("made"), "x").unwrap();
         assert_eq!(follow_final_links(&root.join("first")).unwrap().name, "made");
+    }
+
+    #[test]
+    fn a_new_name_is_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = std::fs::File::open(dir.path()).unwrap();
+        let at = |name: &'static str| (&root, OsStr::new(name));
+        for link in [false, true] {
+            let to_new = |from, to| match link {
+                false => rename_to_new(from, to),
+                true => link_to_new(from, to, Errno::INVAL),
+            };
+            std::fs::write(dir.path().join("a"), "a").unwrap();
+            std::fs::create_dir_all(dir.path().join("d")).unwrap();
+            to_new(at("a"), at("b")).unwrap();
+            std::fs::write(dir.path().join("a"), "a").unwrap();
+            assert_eq!(to_new(at("a"), at("b")), Err(Errno::EXIST));
+            assert_eq!(to_new(at("none"), at("c")), Err(Errno::NOENT));
+            assert_eq!(to_new(at("d"), at("d/e")), Err(Errno::INVAL));
+            std::fs::remove_file(dir.path().join("b")).unwrap();
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use self::replace::{Obstacle, Temporary};
@@ -129,10 +129,10 @@ fn create(place: &Place, content: &[u8], atomic: Atomic) -> rustix::io::Result<b
     }
     let temporary = Temporary::create(&place.parent, Mode::from_raw_mode(0o666))?;
     in_place::fill(&temporary.file, content)?;
-    match temporary.rename_to(&place.name, RenameFlags::NOREPLACE) {
+    match temporary.take(&place.name) {
         Ok(()) => Ok(true),
         Err(Errno::EXIST) => Ok(false),
-        // File systems that cannot rename without replacing.
+        // File systems that have neither links nor renaming without replacing.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if atomic == Atomic::Prefer => {
             create_in_place(place, content)
         }

@@ -3,13 +3,11 @@ use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{
-    AtFlags, Gid, IFlags, Mode, OFlags, RenameFlags, Stat, StatxAttributes, StatxFlags, Uid, XattrFlags,
-};
+use rustix::fs::{AtFlags, Gid, IFlags, Mode, OFlags, Stat, StatxAttributes, StatxFlags, Uid, XattrFlags};
 use rustix::io::{Errno, Result};
 
 use super::in_place::fill;
-use crate::fsops::resolve::{Place, same_file};
+use crate::fsops::resolve::{Place, rename_to_new, same_file};
 
 /// Flags of an inode that people set and that a new file may lack.
 const KEPT_FLAGS: IFlags = IFlags::COMPRESSED
@@ -46,12 +44,16 @@ impl<'a> Temporary<'a> {
         Ok(Self { parent: parent.as_fd(), name, file: file.into(), renamed: false })
     }
 
-    pub(super) fn rename_to(mut self, name: &OsStr, flags: RenameFlags) -> Result<()> {
-        if flags.is_empty() {
-            rustix::fs::renameat(self.parent, &self.name, self.parent, name)?;
-        } else {
-            rustix::fs::renameat_with(self.parent, &self.name, self.parent, name, flags)?;
-        }
+    /// Takes the place of an entry.
+    fn replace(mut self, name: &OsStr) -> Result<()> {
+        rustix::fs::renameat(self.parent, &self.name, self.parent, name)?;
+        self.renamed = true;
+        Ok(())
+    }
+
+    /// Takes a name that is free, else EEXIST.
+    pub(super) fn take(mut self, name: &OsStr) -> Result<()> {
+        rename_to_new((self.parent, OsStr::new(&self.name)), (self.parent, name))?;
         self.renamed = true;
         Ok(())
     }
@@ -87,7 +89,7 @@ pub(super) fn replace(
         Ok(false) => return unfit("its mode cannot be kept"),
         Err(errno) => return unfit(format_args!("its mode cannot be kept: {errno}")),
     }
-    match new.rename_to(&place.name, RenameFlags::empty()) {
+    match new.replace(&place.name) {
         Ok(()) => Ok(()),
         Err(full @ (Errno::NOSPC | Errno::DQUOT)) => Err(Obstacle::Failed(full)),
         Err(errno) => unfit(format_args!("it cannot be renamed over: {errno}")),

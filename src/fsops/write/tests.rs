@@ -5,6 +5,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use test_case::{test_case, test_matrix};
 
+const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
+
 fn room() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
@@ -158,13 +160,13 @@ fn a_pipe_takes_what_its_reader_takes_in_time() {
     let (_dir, root) = room();
     let path = root.join("p");
     fifo(&path);
-    let options = File::options().read(true).custom_flags(0o4000).clone();
+    let options = File::options().read(true).custom_flags(NONBLOCK).clone();
     let mut reader = options.open(&path).unwrap();
     write(&path, "hello", Atomic::Prefer).unwrap();
     let mut got = [0; 5];
     reader.read_exact(&mut got).unwrap();
     assert_eq!(&got, b"hello");
-    let writer = File::options().write(true).custom_flags(0o4000).open(&path).unwrap();
+    let writer = File::options().write(true).custom_flags(NONBLOCK).open(&path).unwrap();
     let more_than_a_pipe_holds = vec![0; 4 << 20];
     let stuck = in_place::write_stream(&writer, &more_than_a_pipe_holds, Duration::from_millis(1));
     assert_eq!(stuck, Err(Errno::AGAIN));
@@ -175,11 +177,47 @@ fn a_running_program_is_not_replaced() {
     let (_dir, root) = room();
     let path = root.join("program");
     std::fs::copy("/bin/sleep", &path).unwrap();
-    let mut child = std::process::Command::new(&path).arg("100").spawn().unwrap();
+    let mut child = loop {
+        match std::process::Command::new(&path).arg("100").spawn() {
+            // A child that another test has just forked still holds the descriptor that wrote the copy.
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+            result => break result.unwrap(),
+        }
+    };
     let errors = [Atomic::Prefer, Atomic::Require, Atomic::Never].map(|atomic| write(&path, "x", atomic));
     child.kill().unwrap();
     child.wait().unwrap();
     for error in errors {
         assert_eq!(error.unwrap_err().errno(), Some(Errno::TXTBSY.raw_os_error()));
+    }
+}
+
+#[test]
+fn what_only_writing_in_place_can_do_is_done_in_place() {
+    let (_dir, root) = room();
+    let path = root.join("f");
+    std::fs::write(&path, "old").unwrap();
+    std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o500)).unwrap();
+    let unwritable = File::create(root.join("probe")).is_err();
+    if unwritable {
+        assert_eq!(write(&path, "new", Atomic::Require).unwrap_err().class(), ErrorClass::InvalidInput);
+        write(&path, "new", Atomic::Prefer).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
+        assert_eq!(write(&path, "x", Atomic::Prefer).unwrap_err().kind(), "permissionDenied");
+    }
+    std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn a_read_only_file_is_not_replaced() {
+    let (_dir, root) = room();
+    let path = root.join("f");
+    std::fs::write(&path, "old").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+    // The superuser may write it in place.
+    if !rustix::process::geteuid().is_root() {
+        assert_eq!(write(&path, "x", Atomic::Require).unwrap_err().class(), ErrorClass::InvalidInput);
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
     }
 }
