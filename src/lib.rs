@@ -3,7 +3,10 @@
 pub mod backend;
 pub mod cli;
 pub mod config;
+pub mod environment_config;
 pub mod error_map;
+pub mod fs;
+pub mod fsops;
 pub mod local;
 pub mod path_uri;
 pub mod process;

@@ -139,7 +139,9 @@ impl Session {
             self.start_settled.notified().await;
         }
         let late = self.table().end();
-        late.iter().for_each(|process| drop(process.terminate(grace)));
+        for process in &late {
+            process.terminate(grace);
+        }
         let leaders = processes.iter().chain(&late).map(|process| process.pid()).collect();
         if !processes.is_empty() || !late.is_empty() || self.table().ever_started() {
             end_scope(Scope { marks: self.mark.range(), leaders, holding: None }, grace).await;

@@ -1,0 +1,164 @@
+use std::fmt;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::path_uri::ForeignPath;
+
+/// Which way an operation failed, as far as callers treat failures differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// The path, or the open file, does not exist.
+    NotFound,
+    /// The request asks for what cannot or may not be done.
+    InvalidInput,
+    /// The operating system refused or failed.
+    Io,
+    /// The call is to be confined, and cannot be.
+    SandboxUnavailable,
+}
+
+/// Why a file operation failed. The text names the path and the reason, and ends in `(os error N)` where there is one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct FsError {
+    class: ErrorClass,
+    kind: &'static str,
+    errno: Option<Errno>,
+    message: String,
+}
+
+impl FsError {
+    /// How callers treat it.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        self.class
+    }
+
+    /// The reason as a word that programs can compare.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// The number of the operating system's error, if it was one.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        self.errno.map(Errno::raw_os_error)
+    }
+
+    /// A failed system call; `action` completes "cannot … '/path'".
+    pub(crate) fn os(action: &str, path: &Path, errno: Errno) -> Self {
+        let message = format!("cannot {action} '{}': {}", path.display(), text(errno));
+        Self { class: class_of(errno), kind: kind_of(errno), errno: Some(errno), message }
+    }
+
+    /// The same, from the standard library.
+    pub(crate) fn io(action: &str, path: &Path, error: &std::io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(code) => Self::os(action, path, Errno::from_raw_os_error(code)),
+            None => Self {
+                class: ErrorClass::Io,
+                kind: "other",
+                errno: None,
+                message: format!("cannot {action} '{}': {error}", path.display()),
+            },
+        }
+    }
+
+    /// A failed system call on a file that has no path any more.
+    pub(crate) fn handle(action: &str, id: &str, errno: Errno) -> Self {
+        let message = format!("cannot {action} file handle `{id}`: {}", text(errno));
+        Self { class: class_of(errno), kind: kind_of(errno), errno: Some(errno), message }
+    }
+
+    /// A request that can never succeed.
+    pub(crate) fn invalid(kind: &'static str, message: impl fmt::Display) -> Self {
+        Self { class: ErrorClass::InvalidInput, kind, errno: None, message: message.to_string() }
+    }
+
+    /// A failure without an error of the operating system.
+    pub(crate) fn failed(message: impl fmt::Display) -> Self {
+        Self { class: ErrorClass::Io, kind: "other", errno: None, message: message.to_string() }
+    }
+
+    /// A path that must name a regular file does not.
+    pub(crate) fn not_regular(path: &Path) -> Self {
+        Self::invalid("notRegularFile", format_args!("'{}' is not a regular file", path.display()))
+    }
+
+    /// A link where none may be.
+    pub(crate) fn link_on_the_way(path: &Path) -> Self {
+        Self::invalid("symlinkLoop", format_args!("'{}': path contains a symbolic link", path.display()))
+    }
+
+    /// A handle that is not open.
+    pub(crate) fn unknown_handle(id: &str) -> Self {
+        let message = format!("unknown file handle `{id}`");
+        Self { class: ErrorClass::NotFound, kind: "unknownHandle", errno: None, message }
+    }
+
+    /// A call that must be confined and cannot be.
+    pub(crate) fn sandbox_unavailable(message: impl fmt::Display) -> Self {
+        let message = message.to_string();
+        Self { class: ErrorClass::SandboxUnavailable, kind: "sandboxUnavailable", errno: None, message }
+    }
+}
+
+impl From<ForeignPath> for FsError {
+    fn from(error: ForeignPath) -> Self {
+        Self::invalid("other", error)
+    }
+}
+
+/// The system's words for an error, `No such file or directory (os error 2)`.
+pub(super) fn text(errno: Errno) -> String {
+    std::io::Error::from(errno).to_string()
+}
+
+fn class_of(errno: Errno) -> ErrorClass {
+    match errno {
+        Errno::NOENT => ErrorClass::NotFound,
+        Errno::ACCESS | Errno::PERM => ErrorClass::InvalidInput,
+        _ => ErrorClass::Io,
+    }
+}
+
+fn kind_of(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOENT => "notFound",
+        Errno::ACCESS | Errno::PERM => "permissionDenied",
+        Errno::EXIST => "alreadyExists",
+        Errno::ISDIR => "isDirectory",
+        Errno::NOTDIR => "notDirectory",
+        Errno::NOTEMPTY => "notEmpty",
+        Errno::ROFS => "readOnly",
+        Errno::NOSPC | Errno::DQUOT => "noSpace",
+        Errno::LOOP => "symlinkLoop",
+        Errno::FBIG => "tooLarge",
+        Errno::MFILE | Errno::NFILE => "limit",
+        _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_names_path_and_reason() {
+        let error = FsError::os("read", Path::new("/a b"), Errno::NOENT);
+        assert_eq!(error.to_string(), "cannot read '/a b': No such file or directory (os error 2)");
+        assert_eq!((error.class(), error.kind(), error.errno()), (ErrorClass::NotFound, "notFound", Some(2)));
+    }
+
+    #[test]
+    fn what_the_system_forbids_is_invalid_input() {
+        for errno in [Errno::ACCESS, Errno::PERM] {
+            assert_eq!(FsError::os("read", Path::new("/"), errno).class(), ErrorClass::InvalidInput);
+        }
+        for errno in [Errno::EXIST, Errno::ISDIR, Errno::NOTDIR, Errno::ROFS, Errno::NXIO, Errno::LOOP] {
+            assert_eq!(FsError::os("read", Path::new("/"), errno).class(), ErrorClass::Io);
+        }
+    }
+}

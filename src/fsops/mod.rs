@@ -1,0 +1,36 @@
+//! File operations: synchronous, on paths and descriptors of this machine.
+//!
+//! They know no wire and no policy. Everything that could block for ever (pipes, devices) is opened without waiting
+//! and checked on the descriptor, so that what was checked is what is used.
+
+mod copy;
+mod directory;
+mod error;
+mod handle;
+mod metadata;
+mod mutate;
+mod read;
+mod remove;
+mod resolve;
+mod walk;
+mod write;
+
+pub use copy::copy;
+pub use directory::{Entry, create_directory, read_directory};
+pub use error::{ErrorClass, FsError};
+pub use handle::{MAX_BLOCK_BYTES, open_for_reading, open_for_replacing, read_block, write_block};
+pub use metadata::{FileInfo, canonicalize, metadata};
+pub use mutate::{create_symlink, rename, set_permissions};
+pub use read::{MAX_READ_BYTES, read_file};
+pub use remove::{RemoveOptions, remove};
+pub use walk::{Found, Unreadable, WalkLimits, WalkOutcome, walk};
+pub use write::{Atomic, write_file};
+
+/// Whether links may be on the way to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// They are followed.
+    Follow,
+    /// None may be in any component.
+    Refuse,
+}

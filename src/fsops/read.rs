@@ -1,0 +1,118 @@
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags};
+
+use super::{FsError, Links, resolve};
+
+/// The largest file that [`read_file`] is asked for by default (512 MiB).
+pub const MAX_READ_BYTES: u64 = 512 << 20;
+
+/// The whole content of a regular file of at most `limit` bytes.
+///
+/// # Errors
+///
+/// The path names no regular file, the file is or grows larger than the limit, or the system refuses.
+pub fn read_file(path: &Path, links: Links, limit: u64) -> Result<Vec<u8>, FsError> {
+    let (file, size) = open_regular(path, links)?;
+    if size > limit {
+        return Err(too_large(path, limit));
+    }
+    let mut content = Vec::new();
+    // Pseudo-files say 0; one byte more than the size finds the end without growing the buffer.
+    let expected = usize::try_from(size.saturating_add(1)).unwrap_or(usize::MAX);
+    content
+        .try_reserve_exact(expected)
+        .map_err(|_| FsError::failed(format_args!("no memory to read '{}'", path.display())))?;
+    (&file)
+        .take(limit.saturating_add(1))
+        .read_to_end(&mut content)
+        .map_err(|error| FsError::io("read", path, &error))?;
+    if content.len() as u64 > limit { Err(too_large(path, limit)) } else { Ok(content) }
+}
+
+/// Opens a regular file for reading; says its size.
+pub(super) fn open_regular(path: &Path, links: Links) -> Result<(File, u64), FsError> {
+    let failed = |errno| FsError::os("open", path, errno);
+    let file = resolve::open(path, links, OFlags::RDONLY, Mode::empty()).map_err(failed)?;
+    let stat = rustix::fs::fstat(&file).map_err(failed)?;
+    if resolve::kind(&stat) != FileType::RegularFile {
+        return Err(FsError::not_regular(path));
+    }
+    Ok((file.into(), u64::try_from(stat.st_size).unwrap_or(0)))
+}
+
+fn too_large(path: &Path, limit: u64) -> FsError {
+    let message = format!(
+        "'{}' is larger than the {limit} bytes that can be read at once; read it in blocks (fs/open, fs/readBlock)",
+        path.display()
+    );
+    FsError::invalid("tooLarge", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fsops::ErrorClass;
+    use std::os::unix::fs::symlink;
+    use test_case::test_case;
+
+    fn read(path: &Path) -> Result<Vec<u8>, FsError> {
+        read_file(path, Links::Follow, MAX_READ_BYTES)
+    }
+
+    #[test_case("missing", ErrorClass::NotFound, "notFound")]
+    #[test_case("dangling", ErrorClass::NotFound, "notFound")]
+    #[test_case("directory", ErrorClass::InvalidInput, "notRegularFile")]
+    #[test_case("fifo", ErrorClass::InvalidInput, "notRegularFile")]
+    #[test_case("socket", ErrorClass::Io, "other")]
+    #[test_case("file/below", ErrorClass::Io, "notDirectory")]
+    #[test_case("loop", ErrorClass::Io, "symlinkLoop")]
+    fn what_is_no_file_is_refused_at_once(name: &str, class: ErrorClass, kind: &str) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        std::fs::create_dir(root.join("directory")).unwrap();
+        std::fs::write(root.join("file"), "x").unwrap();
+        symlink("nowhere", root.join("dangling")).unwrap();
+        symlink("loop", root.join("loop")).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, root.join("fifo"), FileType::Fifo, 0o600.into(), 0).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
+        let error = read(&root.join(name)).unwrap_err();
+        assert_eq!((error.class(), error.kind()), (class, kind), "{error}");
+        assert!(error.to_string().contains(name), "{error}");
+    }
+
+    #[test_case("/dev/zero")]
+    #[test_case("/dev/null")]
+    fn devices_are_not_files(path: &str) {
+        assert_eq!(read(Path::new(path)).unwrap_err().kind(), "notRegularFile");
+    }
+
+    #[test]
+    fn files_without_a_size_are_read_to_the_end() {
+        assert!(read(Path::new("/proc/self/status")).unwrap().starts_with(b"Name:"));
+    }
+
+    #[test]
+    fn the_limit_is_exact() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, "12345").unwrap();
+        assert_eq!(read_file(&path, Links::Follow, 5).unwrap(), b"12345");
+        assert_eq!(read_file(&path, Links::Follow, 4).unwrap_err().kind(), "tooLarge");
+        let growing = Path::new("/proc/self/status");
+        assert_eq!(read_file(growing, Links::Follow, 9).unwrap_err().kind(), "tooLarge");
+    }
+
+    #[test]
+    fn links_are_refused_where_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::write(root.join("f"), "x").unwrap();
+        symlink("f", root.join("link")).unwrap();
+        assert_eq!(read(&root.join("link")).unwrap(), b"x");
+        let error = read_file(&root.join("link"), Links::Refuse, 9).unwrap_err();
+        assert_eq!((error.class(), error.errno()), (ErrorClass::Io, Some(40)));
+    }
+}
