@@ -4,6 +4,8 @@
 
 use serde_json::json;
 
+use crate::environment_config::ConfigReadError;
+use crate::fs::{ErrorClass, FsError};
 use crate::process::{ProcessError, StartFailureKind};
 use crate::protocol::code;
 use crate::protocol::envelope::ErrorObject;
@@ -49,6 +51,28 @@ impl IntoErrorObject for SessionError {
     }
 }
 
+impl IntoErrorObject for FsError {
+    fn into_error_object(self) -> ErrorObject {
+        let code = match self.class() {
+            ErrorClass::NotFound => code::NOT_FOUND,
+            ErrorClass::InvalidInput => code::INVALID_REQUEST,
+            ErrorClass::Io | ErrorClass::SandboxUnavailable => code::INTERNAL,
+        };
+        let mut data = json!({ "kind": self.kind() });
+        if let Some(errno) = self.errno() {
+            data["errno"] = errno.into();
+        }
+        ErrorObject::new(code, self.to_string()).with_data(data)
+    }
+}
+
+impl IntoErrorObject for ConfigReadError {
+    fn into_error_object(self) -> ErrorObject {
+        let code = if self.is_invalid_params() { code::INVALID_PARAMS } else { code::INTERNAL };
+        ErrorObject::new(code, self.to_string())
+    }
+}
+
 /// A call on one process that was refused.
 #[derive(Debug)]
 pub enum ProcessCallError {
@@ -67,11 +91,19 @@ pub enum ProcessCallError {
 impl IntoErrorObject for ProcessCallError {
     fn into_error_object(self) -> ErrorObject {
         match self {
-            Self::Unknown(id) => ErrorObject::new(code::INVALID_REQUEST, format!("unknown process id {id:?}")),
-            Self::Starting(id) => ErrorObject::new(code::INVALID_REQUEST, format!("process id {id:?} is starting")),
-            Self::Refused(id, error) => ErrorObject::new(code::INVALID_REQUEST, format!("process {id:?}: {error}")),
+            Self::Unknown(id) => {
+                ErrorObject::new(code::INVALID_REQUEST, format!("unknown process id {id:?}"))
+            }
+            Self::Starting(id) => {
+                ErrorObject::new(code::INVALID_REQUEST, format!("process id {id:?} is starting"))
+            }
+            Self::Refused(id, error) => {
+                ErrorObject::new(code::INVALID_REQUEST, format!("process {id:?}: {error}"))
+            }
             Self::StdinFull(id) => {
-                let message = format!("process {id:?} does not read its input and no more of it is held; write it again later");
+                let message = format!(
+                    "process {id:?} does not read its input and no more of it is held; write it again later"
+                );
                 ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": "stdinFull" }))
             }
             Self::InvalidParams(message) => ErrorObject::new(code::INVALID_PARAMS, message),

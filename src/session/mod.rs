@@ -17,12 +17,14 @@ use tokio::sync::Notify;
 
 pub use attachment::{Attachment, Role};
 pub use executor::{Executor, ExecutorSettings};
-pub use read::{MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, read_now, read_waiting};
+pub use read::{MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, read_now, wait_for_news};
 pub use registry::{SessionError, SessionRegistry};
 pub use start::{StartError, Started};
 
 use crate::process::{Process, end_scope};
-use crate::protocol::process::{ListResponse, ProcessId, ProcessState, ProcessSummary, SandboxType, StdinState};
+use crate::protocol::process::{
+    ListResponse, ProcessId, ProcessState, ProcessSummary, SandboxType, StdinState,
+};
 use crate::spawn::mark::SessionMark;
 use crate::spawn::tree::Scope;
 use attachment::Attached;
