@@ -7,6 +7,8 @@ pub mod environment_config;
 pub mod error_map;
 pub mod fs;
 pub mod fsops;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod helper;
 pub mod local;
 pub mod path_uri;

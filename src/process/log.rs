@@ -181,7 +181,7 @@ struct State {
 pub struct OutputLog {
     id: ProcessId,
     state: Mutex<State>,
-    /// Locked on blocking threads only, never together with `state`.
+    /// Locked on blocking threads only, and never while `state` is held; `state` may be taken inside it.
     spool: Mutex<Option<Spool>>,
     news: watch::Sender<u64>,
     /// The pacing feed has taken something, or gone.

@@ -110,6 +110,15 @@ impl Handshake {
     }
 }
 
+/// The wire names of all requests that are understood.
+pub(crate) const METHODS: &[&str] = Call::METHODS;
+
+/// Decodes the params of a request and encodes them again: for the fuzz targets.
+pub(crate) fn recode(method: &str, params: serde_json::Value) -> Result<serde_json::Value, ErrorObject> {
+    let call = Call::decode(method, params)?;
+    call.params().map_err(|error| ErrorObject::new(code::INTERNAL, error.to_string()))
+}
+
 /// Serves a connection to its end.
 pub async fn serve<T: Transport>(transport: T, shared: Arc<Shared>, kind: Kind) {
     let mut connection = Connection::new(transport, shared, kind);

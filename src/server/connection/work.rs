@@ -28,6 +28,7 @@ const LARGE_ANSWER: u64 = 256 << 10;
 pub(super) struct Reply {
     pub(super) text: String,
     /// Held until the text has been handed to the transport, where answers can be large.
+    #[expect(dead_code, reason = "held, not read")]
     pub(super) room: Option<OwnedSemaphorePermit>,
 }
 
