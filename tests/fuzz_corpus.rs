@@ -7,7 +7,7 @@
 pub mod checks;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Inputs made from each of the corpus, and as many times two of nothing.
 const OFFSPRING: u32 = 200;
@@ -77,11 +77,12 @@ impl Random {
 
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
-    let mut paths: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let paths = fs::read_dir(&directory).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    let mut paths: Vec<PathBuf> = paths.expect("the corpus can be listed");
     // The order of a directory is no order.
     paths.sort();
-    assert!(!paths.is_empty());
-    paths.iter().map(|path| fs::read(path).unwrap()).collect()
+    assert!(!paths.is_empty(), "no corpus in {}", directory.display());
+    paths.iter().map(|path| fs::read(path).expect("the corpus can be read")).collect()
 }
 
 fn replay(target: &str, check: fn(&[u8]), offspring: u32) {

@@ -150,7 +150,7 @@ fn stream(mut script: &[u8]) -> Vec<u8> {
         if masked != 0 {
             stream.extend_from_slice(&[*low, *middle, *first, *shape]);
         }
-        stream.extend((0..length).map(|at| (at * 31 % 251) as u8));
+        stream.extend((0..=250).cycle().take(length));
     }
     stream
 }
@@ -188,7 +188,7 @@ fn expected(mut rest: &[u8]) -> (Vec<u8>, Vec<(u64, Vec<u8>)>) {
                     passed.extend_from_slice(&shown.to_be_bytes());
                 }
                 passed.extend_from_slice(mask);
-                let shown = payload.len().min(shown as usize);
+                let shown = payload.len().min(usize::try_from(shown).unwrap_or(usize::MAX));
                 passed.extend_from_slice(&payload[..shown]);
                 shown
             }
