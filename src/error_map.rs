@@ -67,11 +67,19 @@ pub enum ProcessCallError {
 impl IntoErrorObject for ProcessCallError {
     fn into_error_object(self) -> ErrorObject {
         match self {
-            Self::Unknown(id) => ErrorObject::new(code::INVALID_REQUEST, format!("unknown process id {id:?}")),
-            Self::Starting(id) => ErrorObject::new(code::INVALID_REQUEST, format!("process id {id:?} is starting")),
-            Self::Refused(id, error) => ErrorObject::new(code::INVALID_REQUEST, format!("process {id:?}: {error}")),
+            Self::Unknown(id) => {
+                ErrorObject::new(code::INVALID_REQUEST, format!("unknown process id {id:?}"))
+            }
+            Self::Starting(id) => {
+                ErrorObject::new(code::INVALID_REQUEST, format!("process id {id:?} is starting"))
+            }
+            Self::Refused(id, error) => {
+                ErrorObject::new(code::INVALID_REQUEST, format!("process {id:?}: {error}"))
+            }
             Self::StdinFull(id) => {
-                let message = format!("process {id:?} does not read its input and no more of it is held; write it again later");
+                let message = format!(
+                    "process {id:?} does not read its input and no more of it is held; write it again later"
+                );
                 ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": "stdinFull" }))
             }
             Self::InvalidParams(message) => ErrorObject::new(code::INVALID_PARAMS, message),

@@ -18,10 +18,12 @@ use crate::process::feed::Feed;
 use crate::process::log::{Event, Taken};
 use crate::process::{Process, ProcessError, WaitingBudget, WriteOutcome};
 use crate::protocol::process::{
-    AccountedRead, ExecParams, ListResponse, ProcessId, ProcessOutputChunk, ProcessSignal, ReadResponse, SignalTarget,
-    StartOptions, StartParams, TerminalSize, WriteResponse, WriteStatus,
+    AccountedRead, ExecParams, ListResponse, ProcessId, ProcessOutputChunk, ProcessSignal, ReadResponse,
+    SignalTarget, StartOptions, StartParams, TerminalSize, WriteResponse, WriteStatus,
 };
-use crate::session::{ConnectionId, Executor, ExecutorSettings, ReadRequest, Session, read_now, read_waiting};
+use crate::session::{
+    ConnectionId, Executor, ExecutorSettings, ReadRequest, Session, read_now, read_waiting,
+};
 use crate::spawn::mark::ServerMark;
 
 /// Bytes of writes that may wait for processes that do not read.
@@ -76,7 +78,11 @@ impl Default for LocalBackend {
 }
 
 impl ExecBackend for LocalBackend {
-    fn start_with(&self, params: ExecParams, options: StartOptions) -> BoxFuture<'_, Result<StartedExecProcess>> {
+    fn start_with(
+        &self,
+        params: ExecParams,
+        options: StartOptions,
+    ) -> BoxFuture<'_, Result<StartedExecProcess>> {
         Box::pin(async move {
             let session = &self.owner.session;
             let params = StartParams { exec: params, options };
@@ -139,14 +145,17 @@ async fn hand_on(
             }
             Taken::Spooled { after } => {
                 let reader = Arc::clone(&log);
-                let read = tokio::task::spawn_blocking(move || reader.read_spool(after, PORTION_BYTES as u64)).await;
+                let read =
+                    tokio::task::spawn_blocking(move || reader.read_spool(after, PORTION_BYTES as u64)).await;
                 let chunks = read.ok().and_then(std::result::Result::ok).unwrap_or_default();
                 let bytes = chunks.iter().map(|chunk| chunk.bytes.len() as u64).sum();
                 log.skip_to(&feed, chunks.last().map_or(after, |chunk| chunk.seq), bytes);
                 feed.push(log);
                 chunks.into_iter().map(Event::Output).collect()
             }
-            Taken::Lagged => return events.publish(ExecProcessEvent::Failed("output is no longer retained".into())),
+            Taken::Lagged => {
+                return events.publish(ExecProcessEvent::Failed("output is no longer retained".into()));
+            }
         };
         for event in told {
             let (event, seq) = translate(event, &accounting);
@@ -170,7 +179,8 @@ fn translate(event: Event, accounting: &Mutex<OutputAccounting>) -> (ExecProcess
         }
         Event::Exited(exit) => {
             accounting.reason = Some(exit.reason);
-            let event = ExecProcessEvent::Exited { seq: exit.seq, exit_code: exit.code, sandbox_denied: Some(false) };
+            let event =
+                ExecProcessEvent::Exited { seq: exit.seq, exit_code: exit.code, sandbox_denied: Some(false) };
             (event, exit.seq)
         }
         Event::Closed { seq, totals } => {
@@ -209,8 +219,10 @@ impl ExecProcess for LocalProcess {
         wait_ms: Option<u64>,
     ) -> BoxFuture<'_, Result<AccountedRead>> {
         Box::pin(async move {
-            let request =
-                ReadRequest { after: after_seq.unwrap_or(0), max_bytes: max_bytes.map(|max_bytes| max_bytes as u64) };
+            let request = ReadRequest {
+                after: after_seq.unwrap_or(0),
+                max_bytes: max_bytes.map(|max_bytes| max_bytes as u64),
+            };
             let outcome = match wait_ms.unwrap_or(0) {
                 0 => read_now(&self.process, request).await,
                 wait => read_waiting(&self.process, request, Duration::from_millis(wait)).await,
@@ -229,7 +241,9 @@ impl ExecProcess for LocalProcess {
                 WriteOutcome::Done(status) => status,
                 WriteOutcome::Waiting(answer) => answer.await.unwrap_or(WriteStatus::StdinClosed),
                 WriteOutcome::Full => {
-                    return Err(ProcessCallError::StdinFull(self.process.id().clone()).into_error_object().into());
+                    return Err(ProcessCallError::StdinFull(self.process.id().clone())
+                        .into_error_object()
+                        .into());
                 }
             };
             Ok(WriteResponse { status })

@@ -90,7 +90,11 @@ impl Session {
     /// Attaches a connection. `None` if another one holds the session; that one is then asked whether it is alive.
     ///
     /// Events come from now on: what was told before is read with `process/read`.
-    pub(super) fn attach(self: &Arc<Self>, role: Role, registry: Weak<SessionRegistry>) -> Option<Attachment> {
+    pub(super) fn attach(
+        self: &Arc<Self>,
+        role: Role,
+        registry: Weak<SessionRegistry>,
+    ) -> Option<Attachment> {
         let feed = Feed::new(role == Role::Holder);
         let probe = Arc::new(Notify::new());
         let mut attached = self.attached();

@@ -33,7 +33,11 @@ impl Default for ExecutorSettings {
         Self {
             grace: Duration::from_secs(2),
             record_lifetime: Duration::from_secs(80),
-            spool: SpoolSettings { per_process: 32 << 20, total: 1 << 30, directories: vec![std::env::temp_dir()] },
+            spool: SpoolSettings {
+                per_process: 32 << 20,
+                total: 1 << 30,
+                directories: vec![std::env::temp_dir()],
+            },
             max_processes: count(8192),
             max_processes_per_session: count(4096),
         }
@@ -54,7 +58,11 @@ pub struct Executor {
 impl Executor {
     /// An executor whose processes carry this mark and inherit from this environment.
     #[must_use]
-    pub fn new(settings: ExecutorSettings, mark: ServerMark, environment: Vec<(OsString, OsString)>) -> Arc<Self> {
+    pub fn new(
+        settings: ExecutorSettings,
+        mark: ServerMark,
+        environment: Vec<(OsString, OsString)>,
+    ) -> Arc<Self> {
         let output = OutputBudget::new(MEMORY_FOR_OUTPUT, settings.spool.clone());
         Arc::new(Self { settings, mark, output, live: AtomicUsize::new(0), environment })
     }

@@ -22,7 +22,9 @@ pub use registry::{SessionError, SessionRegistry};
 pub use start::{StartError, Started};
 
 use crate::process::{Process, end_scope};
-use crate::protocol::process::{ListResponse, ProcessId, ProcessState, ProcessSummary, SandboxType, StdinState};
+use crate::protocol::process::{
+    ListResponse, ProcessId, ProcessState, ProcessSummary, SandboxType, StdinState,
+};
 use crate::spawn::mark::SessionMark;
 use crate::spawn::tree::Scope;
 use attachment::Attached;

@@ -29,8 +29,11 @@ pub struct ReadOutcome {
 
 impl From<ReadOutcome> for AccountedRead {
     fn from(outcome: ReadOutcome) -> Self {
-        let chunk =
-            |chunk: Chunk| ProcessOutputChunk { seq: chunk.seq, stream: chunk.stream, chunk: chunk.bytes.to_vec().into() };
+        let chunk = |chunk: Chunk| ProcessOutputChunk {
+            seq: chunk.seq,
+            stream: chunk.stream,
+            chunk: chunk.bytes.to_vec().into(),
+        };
         Self {
             response: ReadResponse {
                 chunks: outcome.chunks.into_iter().map(chunk).collect(),

@@ -39,7 +39,12 @@ impl SessionRegistry {
     /// An empty registry; detached sessions live for `detached`.
     #[must_use]
     pub fn new(executor: Arc<Executor>, max_sessions: NonZeroUsize, detached: Duration) -> Arc<Self> {
-        Arc::new(Self { executor, sessions: Mutex::default(), max_sessions, detached: detached.min(LONGEST_DETACHED) })
+        Arc::new(Self {
+            executor,
+            sessions: Mutex::default(),
+            max_sessions,
+            detached: detached.min(LONGEST_DETACHED),
+        })
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {

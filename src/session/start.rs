@@ -74,7 +74,11 @@ impl Session {
     ///
     /// # Errors
     /// [`StartError`].
-    pub async fn start(self: &Arc<Self>, params: StartParams, origin: ConnectionId) -> Result<Started, StartError> {
+    pub async fn start(
+        self: &Arc<Self>,
+        params: StartParams,
+        origin: ConnectionId,
+    ) -> Result<Started, StartError> {
         check(&params)?;
         let params = Arc::new(normal(params));
         loop {
@@ -111,7 +115,9 @@ impl Session {
             }
             return Ok(match entry {
                 Entry::Starting { .. } => Reserved::InProgress,
-                Entry::Present { process, sandbox, .. } => Reserved::AlreadyStarted(Arc::clone(process), *sandbox),
+                Entry::Present { process, sandbox, .. } => {
+                    Reserved::AlreadyStarted(Arc::clone(process), *sandbox)
+                }
             });
         }
         if table.len() >= limit && table.live() >= limit {
@@ -133,7 +139,9 @@ impl Session {
         let id = &params.exec.process_id;
         let sandbox = sandbox_type(params.exec.sandbox.is_some());
         let started = match spec(&params, &self.executor) {
-            Ok(spec) => Process::start(spec, self.mark.run(), self.executor.output()).await.map_err(StartError::from),
+            Ok(spec) => {
+                Process::start(spec, self.mark.run(), self.executor.output()).await.map_err(StartError::from)
+            }
             Err(error) => Err(error),
         };
         let outcome = match started {
@@ -165,7 +173,9 @@ enum Reserved {
 async fn own(session: std::sync::Weak<Session>, process: Arc<Process>, actor: Actor, live: Live) {
     Box::pin(actor.run()).await;
     drop(live);
-    let Some(lifetime) = session.upgrade().map(|session| session.executor.settings().record_lifetime) else { return };
+    let Some(lifetime) = session.upgrade().map(|session| session.executor.settings().record_lifetime) else {
+        return;
+    };
     tokio::time::sleep(lifetime).await;
     if let Some(session) = session.upgrade() {
         session.table().forget(&process);
@@ -177,9 +187,11 @@ fn answer(exec: &ExecParams, sandbox: SandboxType) -> StartResult {
         process_id: exec.process_id.clone(),
         sandbox_type: Some(sandbox),
         already_started: false,
-        shell_snapshot: exec.shell_snapshot.as_ref().filter(|_| wants_snapshot(exec)).map(|_| ShellSnapshotReport {
-            state: ShellSnapshotState::Fallback,
-            reason: Some("this server takes no shell snapshots".to_owned()),
+        shell_snapshot: exec.shell_snapshot.as_ref().filter(|_| wants_snapshot(exec)).map(|_| {
+            ShellSnapshotReport {
+                state: ShellSnapshotState::Fallback,
+                reason: Some("this server takes no shell snapshots".to_owned()),
+            }
         }),
     }
 }
@@ -201,7 +213,9 @@ fn check(params: &StartParams) -> Result<(), StartError> {
         return invalid(format!("`{name}` cannot be a variable's name: it is empty or holds `=`"));
     }
     match params.options.size {
-        Some(_) if !exec.tty => return invalid("`size` needs `tty`: a process on pipes has no window".to_owned()),
+        Some(_) if !exec.tty => {
+            return invalid("`size` needs `tty`: a process on pipes has no window".to_owned());
+        }
         Some(TerminalSize { rows: 0, .. } | TerminalSize { cols: 0, .. }) => {
             return invalid("`size`: rows and cols must be 1 to 65535".to_owned());
         }
@@ -230,7 +244,8 @@ fn wants_snapshot(exec: &ExecParams) -> bool {
 /// Refuses every protection that would not be enforced.
 fn check_protection(exec: &ExecParams) -> Result<(), StartError> {
     let unavailable = |what: &str| {
-        let message = format!("{what} is not available on this server, and the process was not started without it");
+        let message =
+            format!("{what} is not available on this server, and the process was not started without it");
         Err(StartError::SandboxUnavailable(message))
     };
     if exec.sandbox.as_ref().is_some_and(|sandbox| !sandbox.is_unconfined()) {
@@ -244,7 +259,8 @@ fn check_protection(exec: &ExecParams) -> Result<(), StartError> {
 
 fn spec(params: &StartParams, executor: &super::Executor) -> Result<ProcessSpec, StartError> {
     let exec = &params.exec;
-    let cwd = exec.cwd.to_native_path().map_err(|error| StartError::InvalidParams(format!("`cwd`: {error}")))?;
+    let cwd =
+        exec.cwd.to_native_path().map_err(|error| StartError::InvalidParams(format!("`cwd`: {error}")))?;
     Ok(ProcessSpec {
         id: exec.process_id.clone(),
         argv: exec.argv.clone(),

@@ -13,7 +13,13 @@ pub(super) enum Entry {
     /// By a start in progress.
     Starting { params: Arc<StartParams>, origin: ConnectionId },
     /// By a process, running or ended.
-    Present { process: Arc<Process>, params: Arc<StartParams>, origin: ConnectionId, sandbox: SandboxType, order: u64 },
+    Present {
+        process: Arc<Process>,
+        params: Arc<StartParams>,
+        origin: ConnectionId,
+        sandbox: SandboxType,
+        order: u64,
+    },
 }
 
 impl Entry {
