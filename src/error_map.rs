@@ -4,6 +4,8 @@
 
 use serde_json::json;
 
+use crate::environment_config::ConfigReadError;
+use crate::fs::{ErrorClass, FsError};
 use crate::process::{ProcessError, StartFailureKind};
 use crate::protocol::code;
 use crate::protocol::envelope::ErrorObject;
@@ -45,6 +47,28 @@ impl IntoErrorObject for SessionError {
             Self::Attached(_) => code::SESSION_ATTACHED,
             Self::TooMany(_) => code::INTERNAL,
         };
+        ErrorObject::new(code, self.to_string())
+    }
+}
+
+impl IntoErrorObject for FsError {
+    fn into_error_object(self) -> ErrorObject {
+        let code = match self.class() {
+            ErrorClass::NotFound => code::NOT_FOUND,
+            ErrorClass::InvalidInput => code::INVALID_REQUEST,
+            ErrorClass::Io | ErrorClass::SandboxUnavailable => code::INTERNAL,
+        };
+        let mut data = json!({ "kind": self.kind() });
+        if let Some(errno) = self.errno() {
+            data["errno"] = errno.into();
+        }
+        ErrorObject::new(code, self.to_string()).with_data(data)
+    }
+}
+
+impl IntoErrorObject for ConfigReadError {
+    fn into_error_object(self) -> ErrorObject {
+        let code = if self.is_invalid_params() { code::INVALID_PARAMS } else { code::INTERNAL };
         ErrorObject::new(code, self.to_string())
     }
 }

@@ -9,6 +9,7 @@ pub mod environment_config;
 pub mod error_map;
 pub mod fs;
 pub mod fsops;
+pub mod helper;
 pub mod local;
 pub mod path_uri;
 pub mod process;

@@ -22,7 +22,7 @@ use crate::protocol::process::{
     SignalTarget, StartOptions, StartParams, TerminalSize, WriteResponse, WriteStatus,
 };
 use crate::session::{
-    ConnectionId, Executor, ExecutorSettings, ReadRequest, Session, read_now, read_waiting,
+    ConnectionId, Executor, ExecutorSettings, ReadRequest, Session, read_now, wait_for_news,
 };
 use crate::spawn::mark::ServerMark;
 
@@ -132,10 +132,7 @@ async fn hand_on(
     accounting: Arc<Mutex<OutputAccounting>>,
 ) {
     loop {
-        let Some(log) = feed.pop() else {
-            feed.news().await;
-            continue;
-        };
+        let log = feed.next().await;
         let told = match log.take(&feed, PORTION_BYTES) {
             Taken::Events { events, more } => {
                 if more {
@@ -223,10 +220,10 @@ impl ExecProcess for LocalProcess {
                 after: after_seq.unwrap_or(0),
                 max_bytes: max_bytes.map(|max_bytes| max_bytes as u64),
             };
-            let outcome = match wait_ms.unwrap_or(0) {
-                0 => read_now(&self.process, request).await,
-                wait => read_waiting(&self.process, request, Duration::from_millis(wait)).await,
-            };
+            if let Some(wait) = wait_ms.filter(|wait| *wait > 0) {
+                wait_for_news(&self.process, request.after, Duration::from_millis(wait)).await;
+            }
+            let outcome = read_now(&self.process, request).await;
             if let Some(lost) = outcome.lost {
                 self.accounting.lock().unwrap_or_else(PoisonError::into_inner).lost = Some(lost);
             }

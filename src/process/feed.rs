@@ -1,9 +1,11 @@
 //! What a connection pulls events from: the logs that have something for it, in turn.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 
-use tokio::sync::Notify;
+use futures_util::task::AtomicWaker;
 
 use super::log::OutputLog;
 
@@ -11,7 +13,7 @@ use super::log::OutputLog;
 #[derive(Debug)]
 pub struct Feed {
     ready: Mutex<VecDeque<Arc<OutputLog>>>,
-    news: Notify,
+    reader: AtomicWaker,
     paces: bool,
 }
 
@@ -19,7 +21,7 @@ impl Feed {
     /// A feed. If it `paces`, processes wait for it; else it is told when it has fallen behind.
     #[must_use]
     pub fn new(paces: bool) -> Arc<Self> {
-        Arc::new(Self { ready: Mutex::default(), news: Notify::new(), paces })
+        Arc::new(Self { ready: Mutex::default(), reader: AtomicWaker::new(), paces })
     }
 
     /// Whether processes wait for this feed.
@@ -31,7 +33,7 @@ impl Feed {
     /// Queues a log that has events.
     pub fn push(&self, log: Arc<OutputLog>) {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner).push_back(log);
-        self.news.notify_one();
+        self.reader.wake();
     }
 
     /// The next log that has events.
@@ -39,8 +41,17 @@ impl Feed {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// Waits until [`Self::pop`] may give something. Cancel-safe; one waiter.
-    pub async fn news(&self) {
-        self.news.notified().await;
+    /// Like [`Self::pop`], waiting for one. For the one task that reads this feed.
+    pub fn poll_pop(&self, cx: &mut Context<'_>) -> Poll<Arc<OutputLog>> {
+        if let Some(log) = self.pop() {
+            return Poll::Ready(log);
+        }
+        self.reader.register(cx.waker());
+        self.pop().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// The next log that has events, as soon as there is one. Cancel-safe; one waiter.
+    pub async fn next(&self) -> Arc<OutputLog> {
+        poll_fn(|cx| self.poll_pop(cx)).await
     }
 }

@@ -10,6 +10,7 @@ pub mod environment;
 pub mod fs;
 mod method;
 pub mod process;
+pub mod salvage;
 pub mod sandbox;
 pub mod session;
 mod strict;

@@ -1,5 +1,275 @@
-//! The network side: listeners, who may connect, and what is refused before a session exists.
+//! The server: listeners, authentication, connections, and its end.
 
 pub mod auth;
+pub mod connection;
 pub mod host_check;
+mod http;
+pub mod info;
 pub mod listen;
+mod stream;
+
+use std::ffi::OsString;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::auth::Authentication;
+use self::connection::{Kind, Shared};
+use self::http::{Peer, Site};
+use self::listen::{BoundListener, ListenAddress};
+use self::stream::ServerStream;
+use crate::config::{Config, Settings, state_dir};
+use crate::environment_config::EnvironmentConfig;
+use crate::process::{SpoolSettings, end_scope};
+use crate::rpc::lines::Lines;
+use crate::session::{Executor, ExecutorSettings, SessionRegistry};
+use crate::spawn::mark::ServerMark;
+use crate::spawn::tree::Scope;
+
+/// How long to wait before accepting again when the system refuses.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Sockets that may be open without having been upgraded.
+const STRANGERS: usize = 512;
+/// How long connections may take for their goodbyes.
+const GOODBYES: Duration = Duration::from_millis(1500);
+
+/// A server that has bound its addresses.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    sites: Vec<(BoundListener, Arc<Site>)>,
+    connections: TaskTracker,
+    strangers: Arc<Semaphore>,
+    notice: Option<String>,
+    drain: Duration,
+    grace: Duration,
+    mark: ServerMark,
+}
+
+/// Why a server cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// An address cannot be bound.
+    #[error(transparent)]
+    Bind(#[from] listen::BindError),
+    /// The authentication cannot be set up.
+    #[error(transparent)]
+    Auth(#[from] auth::AuthError),
+}
+
+/// The server's environment, by name.
+type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+impl Server {
+    /// Binds the addresses of the settings and sets everything up. Nothing is served before [`Self::run`].
+    ///
+    /// # Errors
+    /// An address that cannot be bound, authentication that cannot be set up.
+    pub async fn bind(
+        settings: &Settings,
+        mark: ServerMark,
+        environment: Vec<(OsString, OsString)>,
+    ) -> Result<Self, SetupError> {
+        let config = &settings.config;
+        let mut listeners = Vec::new();
+        for address in &config.server.listen {
+            listeners.push(BoundListener::bind(address).await?);
+        }
+        let variable = |name: &str| find(&environment, name);
+        let is_exposed = listeners.iter().any(|listener| !listener.is_local());
+        let authentication = Authentication::new(settings, is_exposed, variable)?;
+        let notice = authentication.notice().map(str::to_owned);
+        let shared = shared(config, mark, &environment);
+        let connections = TaskTracker::new();
+        let seats = Arc::new(Semaphore::new(config.server.max_connections.get()));
+        let site = |listener: &BoundListener| {
+            Arc::new(Site {
+                shared: Arc::clone(&shared),
+                authenticator: authentication.of(listener.is_local()),
+                is_loopback: matches!(listener, BoundListener::Tcp(..)) && listener.is_local(),
+                allowed_hosts: config.server.allowed_hosts.clone(),
+                head_timeout: config.server.head_timeout_ms,
+                seats: Arc::clone(&seats),
+                max_connections: config.server.max_connections.get(),
+                connections: connections.clone(),
+            })
+        };
+        let sites = listeners
+            .into_iter()
+            .map(|listener| {
+                let site = site(&listener);
+                (listener, site)
+            })
+            .collect();
+        Ok(Self {
+            shared,
+            sites,
+            connections,
+            strangers: Arc::new(Semaphore::new(STRANGERS + config.server.max_connections.get())),
+            notice,
+            drain: config.server.drain_ms,
+            grace: config.process.grace_ms,
+            mark,
+        })
+    }
+
+    /// Where clients connect, in the order of the settings.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.sites.iter().map(|(listener, _)| listener.url()).collect()
+    }
+
+    /// What the operator has to know about access, if anything.
+    #[must_use]
+    pub fn notice(&self) -> Option<&str> {
+        self.notice.as_deref()
+    }
+
+    /// Serves until `shutdown`, then says goodbye to all connections and ends all processes.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let accepting = TaskTracker::new();
+        for (listener, site) in self.sites {
+            accepting.spawn(accept(
+                listener,
+                site,
+                Arc::clone(&self.strangers),
+                self.shared.shutdown.clone(),
+            ));
+        }
+        shutdown.cancelled().await;
+        self.shared.shutdown.cancel();
+        self.connections.close();
+        let goodbyes = tokio::time::timeout(GOODBYES, self.connections.wait());
+        let ends = end_everything(&self.shared.registry, self.mark, self.grace, self.drain);
+        let _ = tokio::join!(goodbyes, ends);
+    }
+}
+
+fn find(environment: &[(OsString, OsString)], name: &str) -> Option<OsString> {
+    environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+}
+
+fn shared(config: &Config, mark: ServerMark, environment: &[(OsString, OsString)]) -> Arc<Shared> {
+    let variable = |name: &str| find(environment, name);
+    let info = info::gather(variable);
+    let home = info::home(&info);
+    let codex_home = variable("CODEX_HOME").filter(|home| !home.is_empty()).map(Into::into);
+    let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
+    let executor = Executor::new(executor_settings(config, &variable), mark, environment.to_vec());
+    Arc::new(Shared {
+        registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
+        info,
+        config: Arc::new(EnvironmentConfig::new(home, codex_home, hostname)),
+        concurrent_requests: config.server.concurrent_requests,
+        initialize_timeout: config.server.initialize_timeout_ms,
+        ping_interval: config.session.ping_interval_ms,
+        ping_timeout: config.session.ping_timeout_ms,
+        shutdown: CancellationToken::new(),
+    })
+}
+
+fn executor_settings(config: &Config, variable: Variables<'_>) -> ExecutorSettings {
+    let configured = config.process.spool_dir.clone();
+    let directories = match configured {
+        Some(directory) => vec![directory],
+        None => state_dir(config.server.state_dir.as_deref(), variable)
+            .into_iter()
+            .chain([std::env::temp_dir()])
+            .collect(),
+    };
+    ExecutorSettings {
+        grace: config.process.grace_ms,
+        spool: SpoolSettings {
+            per_process: config.process.spool_bytes,
+            total: config.process.spool_total_bytes,
+            directories,
+        },
+        max_processes: config.limits.processes,
+        max_processes_per_session: config.limits.processes_per_session,
+        ..ExecutorSettings::default()
+    }
+}
+
+/// Ends all sessions, and at the end of the drain whatever is left.
+async fn end_everything(registry: &SessionRegistry, mark: ServerMark, grace: Duration, drain: Duration) {
+    let grace = grace.min(drain.saturating_sub(Duration::from_secs(1)));
+    let _ = tokio::time::timeout(drain, registry.end_all(grace)).await;
+    end_scope(Scope { marks: mark.range(), ..Scope::default() }, Duration::ZERO).await;
+}
+
+async fn accept(
+    listener: BoundListener,
+    site: Arc<Site>,
+    strangers: Arc<Semaphore>,
+    shutdown: CancellationToken,
+) {
+    loop {
+        let Ok(place) = Arc::clone(&strangers).acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            accepted = accept_one(&listener) => accepted,
+            () = shutdown.cancelled() => return,
+        };
+        match accepted {
+            Ok(Some((stream, peer))) => {
+                let site = Arc::clone(&site);
+                tokio::spawn(async move {
+                    http::serve(stream, peer, site).await;
+                    drop(place);
+                });
+            }
+            Ok(None) => {}
+            Err(error) => {
+                // Out of descriptors, most likely: others have to end first.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn accept_one(listener: &BoundListener) -> io::Result<Option<(ServerStream, Peer)>> {
+    match listener {
+        BoundListener::Tcp(listener, _) => {
+            let (stream, peer) = listener.accept().await?;
+            Ok(Some((ServerStream::tcp(stream), Peer::Tcp(peer))))
+        }
+        BoundListener::Unix(socket) => {
+            let (stream, _) = socket.listener().accept().await?;
+            if !listen::is_permitted_peer(&stream)? {
+                tracing::warn!("a connection of another user was refused");
+                return Ok(None);
+            }
+            Ok(Some((ServerStream::unix(stream), Peer::Unix)))
+        }
+    }
+}
+
+/// Serves one connection on standard input and output, until the input ends or `shutdown`.
+pub async fn serve_stdio(
+    settings: &Settings,
+    mark: ServerMark,
+    environment: Vec<(OsString, OsString)>,
+    shutdown: CancellationToken,
+) {
+    let config = &settings.config;
+    let shared = shared(config, mark, &environment);
+    let registry = Arc::clone(&shared.registry);
+    let transport = Lines::new(tokio::io::stdin(), tokio::io::stdout());
+    let stop = shared.shutdown.clone();
+    let serving = Box::pin(connection::serve(transport, shared, Kind::Stdio));
+    tokio::select! {
+        () = serving => {}
+        () = async { shutdown.cancelled().await; stop.cancel() } => {}
+    }
+    end_everything(&registry, mark, config.process.grace_ms, config.server.drain_ms).await;
+}
+
+/// Whether the settings ask for standard input and output instead of sockets.
+#[must_use]
+pub fn is_stdio(config: &Config) -> bool {
+    config.server.listen.contains(&ListenAddress::Stdio)
+}

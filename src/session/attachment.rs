@@ -1,9 +1,11 @@
 //! Who looks at a session: one holder, any number of observers.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use futures_util::task::AtomicWaker;
 use tokio_util::sync::CancellationToken;
 
 use super::{Session, SessionRegistry, executor};
@@ -23,8 +25,14 @@ pub enum Role {
 struct Seat {
     feed: Arc<Feed>,
     role: Role,
-    /// Asks the connection whether its peer is alive.
-    probe: Arc<Notify>,
+    probe: Arc<Probe>,
+}
+
+/// Asks a connection whether its peer is alive.
+#[derive(Debug, Default)]
+struct Probe {
+    asked: AtomicBool,
+    connection: AtomicWaker,
 }
 
 /// The seats of a session.
@@ -56,7 +64,7 @@ pub struct Attachment {
     session: Arc<Session>,
     feed: Arc<Feed>,
     role: Role,
-    probe: Arc<Notify>,
+    probe: Arc<Probe>,
     /// Where the session is forgotten; gone for a session that nobody resumes.
     registry: Weak<SessionRegistry>,
 }
@@ -80,9 +88,10 @@ impl Attachment {
         self.role
     }
 
-    /// Somebody else wants the session: find out whether the peer is alive. Cancel-safe.
-    pub async fn probed(&self) {
-        self.probe.notified().await;
+    /// Ready when somebody else wants the session: find out whether the peer is alive. For the connection's task.
+    pub fn poll_probed(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.probe.connection.register(cx.waker());
+        if self.probe.asked.swap(false, Ordering::AcqRel) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
@@ -96,11 +105,12 @@ impl Session {
         registry: Weak<SessionRegistry>,
     ) -> Option<Attachment> {
         let feed = Feed::new(role == Role::Holder);
-        let probe = Arc::new(Notify::new());
+        let probe = Arc::new(Probe::default());
         let mut attached = self.attached();
         if role == Role::Holder {
             if let Some(holder) = attached.seats.iter().find(|seat| seat.role == Role::Holder) {
-                holder.probe.notify_one();
+                holder.probe.asked.store(true, Ordering::Release);
+                holder.probe.connection.wake();
                 return None;
             }
             attached.detached_at_ms = None;

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 pub use attachment::{Attachment, Role};
 pub use executor::{Executor, ExecutorSettings};
-pub use read::{MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, read_now, read_waiting};
+pub use read::{MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, read_now, wait_for_news};
 pub use registry::{SessionError, SessionRegistry};
 pub use start::{StartError, Started};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::process::Process;
 use crate::process::log::{Chunk, Exit, OutputLog, Page};
@@ -121,35 +121,26 @@ fn finish(
 }
 
 impl ReadOutcome {
-    /// Whether a waiting read is answered with this.
+    /// From a page that needs nothing of the spool.
     #[must_use]
-    pub fn is_news(&self, after: u64) -> bool {
-        !self.chunks.is_empty()
-            || self.lost.is_some()
-            || self.closed
-            || (self.exit.is_some() && after < self.next_seq - 1)
+    pub fn from_memory(request: ReadRequest, page: Page) -> Self {
+        let limit = request.max_bytes.unwrap_or(MAX_ANSWER_OUTPUT);
+        let lost = page.lost;
+        finish(request, Vec::new(), lost, 0, limit, page)
     }
 }
 
-/// Reads; waits for news up to `wait` if there is none. Cancel-safe.
-pub async fn read_waiting(process: &Process, request: ReadRequest, wait: Duration) -> ReadOutcome {
-    // Subscribed before the first look, so that no event falls between the two.
+/// Waits for the first event, at most for `wait`; not at all if there is something newer than `after` already, or
+/// nothing more will come. Cancel-safe.
+pub async fn wait_for_news(process: &Process, after: u64, wait: Duration) {
+    // Subscribed before the look, so that no event falls between the two.
     let mut news = process.log().subscribe();
-    let deadline = Instant::now().checked_add(wait);
-    loop {
-        let outcome = read_now(process, request).await;
-        if outcome.is_news(request.after) {
-            return outcome;
-        }
-        let changed = match deadline {
-            Some(deadline) => tokio::time::timeout_at(deadline, news.changed()).await.is_ok(),
-            None => news.changed().await.is_ok(),
-        };
-        if !changed {
-            return read_now(process, request).await;
-        }
-        if outcome.next_seq < process.log().status().next_seq {
-            return read_now(process, request).await;
-        }
+    let status = process.log().status();
+    if status.closed || status.next_seq - 1 > after {
+        return;
+    }
+    match Instant::now().checked_add(wait) {
+        Some(deadline) => drop(timeout_at(deadline, news.changed()).await),
+        None => drop(news.changed().await),
     }
 }

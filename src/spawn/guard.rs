@@ -8,26 +8,32 @@ use std::ffi::{CString, OsString};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use super::exec::{Child, Launch, Stdio, spawn};
-use super::mark::{MarkRange, ServerMark};
+use super::mark::{MarkRange, RunMark, ServerMark};
 use super::tree::{Scope, kill_all};
+use super::watched::watched;
 
 /// The hidden first argument by which the program becomes the guard.
 pub const WORD: &str = "__exec-server-guard";
 
+/// Pause before a guard that has ended is replaced.
+const START_AGAIN: Duration = Duration::from_secs(1);
 /// How long the guard goes on killing.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A running guard. Dropping it makes the guard sweep and leave.
 #[derive(Debug)]
 pub struct Guard {
-    #[expect(dead_code, reason = "its end of file is the signal")]
-    alive: OwnedFd,
-    child: Child,
+    /// Its end of file is the signal.
+    _alive: OwnedFd,
+    child: AsyncFd<Arc<Child>>,
 }
 
 impl Guard {
@@ -47,16 +53,38 @@ impl Guard {
             env: Vec::new(),
             cwd: c"/".to_owned(),
             stdio: Stdio::Separate { stdin: theirs, stdout: nowhere()?, stderr: nowhere()? },
-            mark: super::mark::RunMark::none(),
+            mark: RunMark::none(),
         };
-        let child = spawn(launch).map_err(|error| error.source)?;
-        Ok(Self { alive, child })
+        let child = Arc::new(spawn(launch).map_err(|error| error.source)?);
+        Ok(Self { _alive: alive, child: watched(child, Interest::READABLE)? })
     }
 
-    /// The helper process.
-    #[must_use]
-    pub fn child(&self) -> &Child {
-        &self.child
+    /// Waits for the guard's own end, which should not come while the server lives. Cancel-safe.
+    async fn ended(&self) {
+        while self.child.get_ref().try_reap().is_none() {
+            if self.child.readable().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Keeps a guard running for as long as it is polled.
+pub async fn keep(mark: ServerMark) {
+    loop {
+        match Guard::start(mark) {
+            Ok(guard) => {
+                guard.ended().await;
+                tracing::warn!("the guard has ended; starting another");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no guard: processes may stay behind if this server is killed");
+                if mark.range().is_none() {
+                    return;
+                }
+            }
+        }
+        tokio::time::sleep(START_AGAIN).await;
     }
 }
 

@@ -1,0 +1,20 @@
+//! Helpers: this very program, re-entered through a hidden first argument.
+
+use std::ffi::OsStr;
+
+use crate::spawn::guard;
+
+/// Becomes a helper if the arguments say so; true when its work is done and the process should end.
+///
+/// A program that uses the library calls this first in `main`, before any thread is started.
+#[must_use]
+pub fn dispatch() -> bool {
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next().as_deref() {
+        Some(word) if word == OsStr::new(guard::WORD) => {
+            guard::main(arguments);
+            true
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,173 @@
+//! Encodes what goes out: answers and notifications.
+
+use base64_simd::STANDARD;
+use serde::Serialize;
+
+use crate::process::log::{Chunk, Event, Exit};
+use crate::protocol::envelope::{
+    ErrorObject, OutgoingError, OutgoingNotification, OutgoingResult, RequestId,
+};
+use crate::protocol::process::{ClosedParams, ExitedParams, LostOutput, ProcessId};
+use crate::protocol::{MAX_MESSAGE_BYTES, NotificationMethod, code, process};
+use crate::session::ReadOutcome;
+
+/// Encodes a successful answer, or the error that says it is too large.
+pub(super) fn success<R: Serialize>(id: &RequestId, result: &R) -> String {
+    match serde_json::to_string(&OutgoingResult { id, result }) {
+        Ok(text) => fitting(id, text),
+        Err(error) => {
+            failure(id, &ErrorObject::new(code::INTERNAL, format!("the answer cannot be encoded: {error}")))
+        }
+    }
+}
+
+/// Encodes a failed answer.
+pub(super) fn failure(id: &RequestId, error: &ErrorObject) -> String {
+    // An error object holds nothing that JSON cannot.
+    serde_json::to_string(&OutgoingError { id, error }).unwrap_or_default()
+}
+
+/// Encodes any answer.
+pub(super) fn answer<R: Serialize>(id: &RequestId, outcome: Result<R, ErrorObject>) -> String {
+    match outcome {
+        Ok(result) => success(id, &result),
+        Err(error) => failure(id, &error),
+    }
+}
+
+fn fitting(id: &RequestId, text: String) -> String {
+    if text.len() <= MAX_MESSAGE_BYTES {
+        return text;
+    }
+    let message = format!(
+        "the answer has {} bytes and a message at most {MAX_MESSAGE_BYTES}: ask for it in parts \
+         (`fs/open` and `fs/readBlock`, `process/read` with `maxBytes`, `fs/walk` with smaller limits)",
+        text.len()
+    );
+    failure(id, &ErrorObject::new(code::INVALID_REQUEST, message))
+}
+
+fn json(text: &str) -> String {
+    // A string can always be encoded.
+    serde_json::to_string(text).unwrap_or_default()
+}
+
+/// Encodes an event as its notification.
+pub(super) fn notification(process: &ProcessId, event: &Event) -> String {
+    match event {
+        Event::Output(chunk) => output(process, chunk),
+        Event::Exited(exit) => note::<process::Exited>(&exited(process, exit)),
+        Event::Closed { seq, totals } => note::<process::Closed>(&ClosedParams {
+            process_id: process.clone(),
+            seq: *seq,
+            output_bytes: Some(*totals),
+        }),
+    }
+}
+
+fn note<N: NotificationMethod>(params: &N::Params) -> String {
+    serde_json::to_string(&OutgoingNotification { method: N::NAME, params }).unwrap_or_default()
+}
+
+fn exited(process: &ProcessId, exit: &Exit) -> ExitedParams {
+    ExitedParams {
+        process_id: process.clone(),
+        seq: exit.seq,
+        exit_code: exit.code,
+        sandbox_denied: Some(false),
+        signal: exit.signal.map(str::to_owned),
+        reason: Some(exit.reason),
+        limit: None,
+    }
+}
+
+/// Output is most of what a server sends, so it is encoded straight into the message.
+fn output(process: &ProcessId, chunk: &Chunk) -> String {
+    let id = json(process.as_str());
+    let mut text = String::with_capacity(128 + id.len() + chunk.bytes.len().div_ceil(3) * 4);
+    text.push_str(r#"{"method":""#);
+    text.push_str(process::Output::NAME);
+    text.push_str(r#"","params":{"processId":"#);
+    text.push_str(&id);
+    text.push(',');
+    push_chunk(&mut text, chunk);
+    text.push_str("}}");
+    text
+}
+
+fn push_chunk(text: &mut String, chunk: &Chunk) {
+    text.push_str(r#""seq":"#);
+    text.push_str(&chunk.seq.to_string());
+    text.push_str(r#","stream":""#);
+    text.push_str(chunk.stream.as_str());
+    text.push_str(r#"","chunk":""#);
+    STANDARD.encode_append(&chunk.bytes, text);
+    text.push('"');
+}
+
+/// Encodes the answer to `process/read`.
+pub(super) fn read(id: &RequestId, outcome: &ReadOutcome) -> String {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Rest<'a> {
+        next_seq: u64,
+        exited: bool,
+        exit_code: Option<i32>,
+        closed: bool,
+        failure: Option<&'a str>,
+        sandbox_denied: bool,
+        lost: Option<LostOutput>,
+    }
+    let rest = Rest {
+        next_seq: outcome.next_seq,
+        exited: outcome.exit.is_some(),
+        exit_code: outcome.exit.as_ref().map(|exit| exit.code),
+        closed: outcome.closed,
+        failure: None,
+        sandbox_denied: false,
+        lost: outcome.lost,
+    };
+    let output: usize = outcome.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+    let mut text = String::with_capacity(256 + output.div_ceil(3) * 4 + outcome.chunks.len() * 64);
+    text.push_str(r#"{"id":"#);
+    text.push_str(&serde_json::to_string(id).unwrap_or_default());
+    text.push_str(r#","result":{"chunks":["#);
+    for (index, chunk) in outcome.chunks.iter().enumerate() {
+        text.push_str(if index == 0 { "{" } else { ",{" });
+        push_chunk(&mut text, chunk);
+        text.push('}');
+    }
+    text.push_str("],");
+    // The rest is an object of its own; its members follow the chunks without its opening brace.
+    text.push_str(&serde_json::to_string(&rest).unwrap_or_default()[1..]);
+    text.push('}');
+    fitting(id, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::envelope::Message;
+    use crate::protocol::process::{AccountedRead, ExecOutputStream, OutputParams};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn hand_made_messages_are_what_the_types_say(id in ".*", seq: u64, bytes: Vec<u8>, other: Vec<u8>) {
+            let chunk = Chunk { seq, stream: ExecOutputStream::Pty, bytes: bytes.clone().into() };
+            let text = notification(&ProcessId::from(id.as_str()), &Event::Output(chunk.clone()));
+            let Ok(Message::Notification { params, .. }) = Message::parse(text.as_bytes()) else { panic!("{text}") };
+            let params: OutputParams = serde_json::from_value(params).unwrap();
+            prop_assert_eq!(params.process_id.as_str(), id.as_str());
+            prop_assert_eq!((params.chunk.seq, params.chunk.chunk.into_inner()), (seq, bytes));
+
+            let second = Chunk { seq, stream: ExecOutputStream::Stderr, bytes: other.into() };
+            let outcome =
+                ReadOutcome { chunks: vec![chunk, second], next_seq: 9, exit: None, closed: true, lost: None };
+            let text = read(&RequestId::Text(id), &outcome);
+            let Ok(Message::Response { outcome: Ok(result), .. }) = Message::parse(text.as_bytes()) else { panic!("{text}") };
+            let read: AccountedRead = serde_json::from_value(result).unwrap();
+            prop_assert_eq!(read, AccountedRead::from(outcome));
+        }
+    }
+}

@@ -1,0 +1,525 @@
+//! One connection: the handshake, requests in, answers and events out.
+//!
+//! One task drives everything. It handles what cannot block at once and in order, gives the rest to tasks whose
+//! results come back to it, and is the only one that writes, so an answer to a start always precedes the events of
+//! the process. It reads no further while too much waits to be answered or to be written.
+
+mod answers;
+mod calls;
+mod heartbeat;
+mod order;
+mod requests;
+mod work;
+
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::num::NonZeroUsize;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use self::calls::Call;
+use self::heartbeat::{Due, Heartbeat};
+use self::order::Lanes;
+use self::work::{Done, Reply, Tools};
+use crate::environment_config::EnvironmentConfig;
+use crate::fs::FileSystem;
+use crate::process::WaitingBudget;
+use crate::process::log::{Event, OutputLog, Taken};
+use crate::protocol::envelope::{ErrorObject, Malformed, Message, RequestId};
+use crate::protocol::environment::EnvironmentInfo;
+use crate::protocol::process::ProcessId;
+use crate::protocol::{code, salvage};
+use crate::rpc::transport::CloseCode;
+use crate::rpc::{EndReason, Received, Transport};
+use crate::session::{Attachment, ConnectionId, Session, SessionRegistry};
+
+/// Requests that may wait behind the running ones; then the connection is read no further.
+const QUEUED_REQUESTS: usize = 1024;
+/// Answers that may wait to be written; then the connection is read no further.
+const QUEUED_REPLIES: usize = 128;
+const QUEUED_REPLY_BYTES: usize = 4 << 20;
+/// Messages handled before what they caused is written.
+const BURST: usize = 64;
+/// Output taken from a process before the others have their turn.
+const TURN_BYTES: usize = 256 << 10;
+/// Larger messages are parsed where blocking is allowed.
+const LARGE_MESSAGE: usize = 256 << 10;
+/// Bytes of writes that may wait for processes that do not read.
+const WAITING_WRITES: usize = 16 << 20;
+/// Large answers in the making at a time.
+const LARGE_ANSWERS: usize = 2;
+/// What `fs/readFile` can put into one answer.
+const READ_FILE_LIMIT: u64 = 48 << 20;
+/// How long requests may go on that arrived before the end of the input.
+const WORK_AT_END: Duration = Duration::from_secs(10);
+/// How long a goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// What all connections of a server share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The sessions.
+    pub registry: Arc<SessionRegistry>,
+    /// What the executor says of itself.
+    pub info: EnvironmentInfo,
+    /// The settings layers of the machine.
+    pub config: Arc<EnvironmentConfig>,
+    /// Requests of one connection that may run at a time.
+    pub concurrent_requests: NonZeroUsize,
+    /// How long a stranger may stay silent.
+    pub initialize_timeout: Duration,
+    /// Time between pings.
+    pub ping_interval: Duration,
+    /// How long a ping may stay unanswered.
+    pub ping_timeout: Duration,
+    /// The server is ending.
+    pub shutdown: CancellationToken,
+}
+
+/// What becomes of the session when the input ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It is detached and can be resumed.
+    Socket,
+    /// What has arrived is answered, then the session ends: nobody can come back.
+    Stdio,
+}
+
+/// How far the handshake has come.
+enum Handshake {
+    New,
+    /// `initialize` has been answered.
+    Initialized(Attachment),
+    /// `initialized` has come.
+    Ready(Attachment),
+}
+
+impl Handshake {
+    fn attachment(&self) -> Option<&Attachment> {
+        match self {
+            Self::New => None,
+            Self::Initialized(attachment) | Self::Ready(attachment) => Some(attachment),
+        }
+    }
+}
+
+/// Serves a connection to its end.
+pub async fn serve<T: Transport>(transport: T, shared: Arc<Shared>, kind: Kind) {
+    let mut connection = Connection::new(transport, shared, kind);
+    let end = connection.run().await;
+    connection.finish(end).await;
+}
+
+struct Connection<T> {
+    transport: T,
+    shared: Arc<Shared>,
+    kind: Kind,
+    id: ConnectionId,
+    handshake: Handshake,
+    tools: Tools,
+    waiting_writes: Arc<WaitingBudget>,
+    tasks: JoinSet<Done>,
+    lanes: Lanes,
+    /// Running requests that take a place.
+    running: usize,
+    queue: VecDeque<requests::Queued>,
+    /// Requests for processes whose start is not answered.
+    behind_start: HashMap<ProcessId, VecDeque<(RequestId, Call)>>,
+    deferred: usize,
+    replies: VecDeque<Reply>,
+    reply_bytes: usize,
+    events: VecDeque<(Arc<OutputLog>, Event)>,
+    /// Reading events back that have left memory.
+    spooled: Option<JoinHandle<(Arc<OutputLog>, u64, Vec<crate::process::log::Chunk>)>>,
+    parsing: Option<JoinHandle<Result<Message, Malformed>>>,
+    dirty: bool,
+    burst: usize,
+    heartbeat: Heartbeat,
+    timer: Pin<Box<Sleep>>,
+    initialize_by: Option<Instant>,
+    shutdown: Pin<Box<WaitForCancellationFutureOwned>>,
+    input_ended: bool,
+}
+
+/// Why the connection ends.
+enum End {
+    /// The transport ended.
+    Transport(EndReason),
+    /// It is ended from here.
+    Close(CloseCode, &'static str),
+}
+
+/// What happened next.
+enum Turn {
+    Received(Received),
+    Parsed(Result<Message, Malformed>),
+    Done(Done),
+    Probed,
+    Timer,
+    End(End),
+}
+
+impl<T: Transport> Connection<T> {
+    fn new(transport: T, shared: Arc<Shared>, kind: Kind) -> Self {
+        let now = Instant::now();
+        let initialize_by = (kind == Kind::Socket).then(|| now + shared.initialize_timeout);
+        let tools = Tools {
+            files: Arc::new(FileSystem::with_read_limit(READ_FILE_LIMIT)),
+            config: Arc::clone(&shared.config),
+            large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
+        };
+        Self {
+            transport,
+            kind,
+            id: ConnectionId::next(),
+            handshake: Handshake::New,
+            tools,
+            waiting_writes: WaitingBudget::new(WAITING_WRITES),
+            tasks: JoinSet::new(),
+            lanes: Lanes::default(),
+            running: 0,
+            queue: VecDeque::new(),
+            behind_start: HashMap::new(),
+            deferred: 0,
+            replies: VecDeque::new(),
+            reply_bytes: 0,
+            events: VecDeque::new(),
+            spooled: None,
+            parsing: None,
+            dirty: false,
+            burst: 0,
+            heartbeat: Heartbeat::new(shared.ping_interval, shared.ping_timeout, now),
+            timer: Box::pin(tokio::time::sleep_until(now)),
+            initialize_by,
+            shutdown: Box::pin(shared.shutdown.clone().cancelled_owned()),
+            input_ended: false,
+            shared,
+        }
+    }
+
+    async fn run(&mut self) -> End {
+        loop {
+            let turn = poll_fn(|cx| self.poll_turn(cx)).await;
+            let handled = match turn {
+                Turn::Received(received) => self.received(received),
+                Turn::Parsed(message) => self.message(message),
+                Turn::Done(done) => {
+                    self.done(done);
+                    Ok(())
+                }
+                Turn::Probed => {
+                    self.heartbeat.probe(Instant::now());
+                    self.ping()
+                }
+                Turn::Timer => self.timer(),
+                Turn::End(end) => Err(end),
+            };
+            if let Err(end) = handled {
+                return end;
+            }
+        }
+    }
+
+    /// Reads as long as something is there, up to a burst, then writes what came of it.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
+        if self.shutdown.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Turn::End(End::Close(CloseCode::GoingAway, "the server is shutting down")));
+        }
+        if let Some(parsing) = &mut self.parsing
+            && let Poll::Ready(parsed) = Pin::new(parsing).poll(cx)
+        {
+            self.parsing = None;
+            return Poll::Ready(match parsed {
+                Ok(message) => Turn::Parsed(message),
+                Err(_) => Turn::End(End::Close(CloseCode::Protocol, "a message could not be parsed")),
+            });
+        }
+        while let Poll::Ready(Some(done)) = self.tasks.poll_join_next(cx) {
+            match done {
+                Ok(done) => return Poll::Ready(Turn::Done(done)),
+                Err(error) => tracing::error!(%error, "a request was lost"),
+            }
+        }
+        if self.burst < BURST && self.accepts_input() {
+            if let Poll::Ready(received) = self.transport.poll_receive(cx) {
+                self.burst += 1;
+                return Poll::Ready(Turn::Received(received));
+            }
+        }
+        self.burst = 0;
+        if let Poll::Ready(Err(error)) = self.poll_write(cx) {
+            return Poll::Ready(Turn::End(End::Transport(error.into())));
+        }
+        if self.accepts_input() {
+            // A full burst ended reading without having asked to be woken for more.
+            if let Poll::Ready(received) = self.transport.poll_receive(cx) {
+                return Poll::Ready(Turn::Received(received));
+            }
+        }
+        if let Some(attachment) = self.handshake.attachment()
+            && attachment.poll_probed(cx).is_ready()
+        {
+            return Poll::Ready(Turn::Probed);
+        }
+        self.poll_timer(cx).map(|()| Turn::Timer)
+    }
+
+    fn accepts_input(&self) -> bool {
+        !self.input_ended
+            && self.parsing.is_none()
+            && self.queue.len() + self.deferred < QUEUED_REQUESTS
+            && self.tasks.len() < QUEUED_REQUESTS + self.shared.concurrent_requests.get()
+            && self.replies.len() < QUEUED_REPLIES
+            && self.reply_bytes < QUEUED_REPLY_BYTES
+    }
+
+    // ---- writing ----
+
+    /// Hands replies and events to the transport as it has room, and flushes. Pending when all is written that can
+    /// be; every waker is registered then.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        loop {
+            while self.has_output(cx)? {
+                if self.transport.poll_ready(cx)?.is_pending() {
+                    return Poll::Pending;
+                }
+                if let Some(text) = self.next_output() {
+                    self.transport.send(text)?;
+                    self.dirty = true;
+                }
+            }
+            if self.dirty {
+                ready!(self.transport.poll_flush(cx))?;
+                self.dirty = false;
+            } else {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Makes sure that there is something to send, if there is anything.
+    fn has_output(&mut self, cx: &mut Context<'_>) -> std::io::Result<bool> {
+        if !self.replies.is_empty() || !self.events.is_empty() {
+            return Ok(true);
+        }
+        if self.poll_spooled(cx) {
+            return Ok(true);
+        }
+        let Some(attachment) = self.handshake.attachment() else { return Ok(false) };
+        let feed = Arc::clone(attachment.feed());
+        while self.spooled.is_none() {
+            let Poll::Ready(log) = feed.poll_pop(cx) else { return Ok(false) };
+            match log.take(&feed, TURN_BYTES) {
+                Taken::Events { events, more } => {
+                    if more {
+                        feed.push(Arc::clone(&log));
+                    }
+                    self.events.extend(events.into_iter().map(|event| (Arc::clone(&log), event)));
+                    if !self.events.is_empty() {
+                        return Ok(true);
+                    }
+                }
+                Taken::Spooled { after } => {
+                    self.spooled = Some(tokio::task::spawn_blocking(move || {
+                        let read = log.read_spool(after, TURN_BYTES as u64);
+                        let chunks = read
+                            .inspect_err(|error| tracing::error!(%error, "spooled output cannot be read"));
+                        (log, after, chunks.unwrap_or_default())
+                    }));
+                    return Ok(self.poll_spooled(cx));
+                }
+                Taken::Lagged => return Err(std::io::Error::other(SLOW_OBSERVER)),
+            }
+        }
+        Ok(false)
+    }
+
+    fn poll_spooled(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(reading) = &mut self.spooled else { return false };
+        let Poll::Ready(read) = Pin::new(reading).poll(cx) else { return false };
+        self.spooled = None;
+        let (Ok((log, after, chunks)), Some(attachment)) = (read, self.handshake.attachment()) else {
+            return false;
+        };
+        let bytes = chunks.iter().map(|chunk| chunk.bytes.len() as u64).sum();
+        log.skip_to(attachment.feed(), chunks.last().map_or(after, |chunk| chunk.seq), bytes);
+        attachment.feed().push(Arc::clone(&log));
+        self.events.extend(chunks.into_iter().map(|chunk| (Arc::clone(&log), Event::Output(chunk))));
+        !self.events.is_empty()
+    }
+
+    fn next_output(&mut self) -> Option<String> {
+        if let Some(reply) = self.replies.pop_front() {
+            self.reply_bytes -= reply.text.len();
+            return Some(reply.text);
+        }
+        let (log, event) = self.events.pop_front()?;
+        Some(answers::notification(log.id(), &event))
+    }
+
+    fn reply(&mut self, reply: impl Into<Reply>) {
+        let reply = reply.into();
+        self.reply_bytes += reply.text.len();
+        self.replies.push_back(reply);
+    }
+
+    // ---- time ----
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let heartbeat = self.transport.has_heartbeat().then(|| self.heartbeat.deadline());
+        let Some(deadline) = heartbeat.into_iter().chain(self.initialize_by).min() else {
+            return Poll::Pending;
+        };
+        if self.timer.deadline() != deadline {
+            self.timer.as_mut().reset(deadline);
+        }
+        self.timer.as_mut().poll(cx)
+    }
+
+    fn timer(&mut self) -> Result<(), End> {
+        let now = Instant::now();
+        if self.initialize_by.is_some_and(|by| by <= now) {
+            return Err(End::Close(CloseCode::Policy, "`initialize` did not come in time"));
+        }
+        match self.heartbeat.due(now, self.transport.incoming_progress()) {
+            Due::Ping => self.ping(),
+            Due::Dead => Err(End::Close(CloseCode::Policy, "no answer to a ping")),
+            Due::Nothing => Ok(()),
+        }
+    }
+
+    fn ping(&mut self) -> Result<(), End> {
+        self.dirty = true;
+        self.transport.ping().map_err(|error| End::Transport(error.into()))
+    }
+
+    // ---- reading ----
+
+    fn received(&mut self, received: Received) -> Result<(), End> {
+        self.heartbeat.alive();
+        match received {
+            Received::Message(bytes) if bytes.len() > LARGE_MESSAGE => {
+                self.parsing = Some(tokio::task::spawn_blocking(move || Message::parse(&bytes)));
+                Ok(())
+            }
+            Received::Message(bytes) => self.message(Message::parse(&bytes)),
+            Received::Oversized { head, tail } => {
+                let Some(id) = salvage::request_id(&head, &tail) else {
+                    return Err(End::Close(CloseCode::TooLarge, "a message is larger than 64 MiB"));
+                };
+                let error = ErrorObject::new(
+                    code::INVALID_REQUEST,
+                    "the message is larger than 64 MiB and was dropped: send it in parts",
+                );
+                self.reply(answers::failure(&id, &error));
+                Ok(())
+            }
+            Received::Pong => {
+                self.heartbeat.answered();
+                Ok(())
+            }
+            Received::Ping => {
+                // The transport has queued its answer.
+                self.dirty = true;
+                Ok(())
+            }
+            Received::End(reason) => Err(End::Transport(reason)),
+        }
+    }
+
+    // ---- the end ----
+
+    async fn finish(mut self, end: End) {
+        match (&end, self.kind) {
+            (End::Transport(reason), _) => tracing::debug!(%reason, "a connection has ended"),
+            (End::Close(code, reason), _) => tracing::debug!(?code, reason, "a connection is closed"),
+        }
+        if self.kind == Kind::Stdio {
+            self.drain().await;
+            return;
+        }
+        // Detached before the goodbye, which a peer may draw out.
+        self.tasks.abort_all();
+        self.handshake = Handshake::New;
+        let (code, reason) = match end {
+            End::Close(code, reason) => (code, reason),
+            End::Transport(EndReason::Framing(_)) => (CloseCode::Protocol, "the framing is broken"),
+            End::Transport(EndReason::NotUtf8) => (CloseCode::NotUtf8, "a text message is not UTF-8"),
+            End::Transport(EndReason::TooLarge) => (CloseCode::TooLarge, "a message is larger than 64 MiB"),
+            End::Transport(EndReason::Io(error)) if error.to_string() == SLOW_OBSERVER => {
+                (CloseCode::TryAgainLater, SLOW_OBSERVER)
+            }
+            End::Transport(EndReason::Closed) => (CloseCode::Normal, ""),
+            End::Transport(EndReason::Io(_)) => return,
+        };
+        let _ = tokio::time::timeout(GOODBYE, self.goodbye(code, reason)).await;
+    }
+
+    /// Sends a close frame and waits for the peer's, so that nothing unread makes the system drop ours.
+    async fn goodbye(&mut self, code: CloseCode, reason: &str) {
+        // Answers that are ready go first; it fails where the peer has closed, and then the flush is what is left.
+        while let Some(reply) = self.replies.pop_front() {
+            if poll_fn(|cx| self.transport.poll_ready(cx)).await.is_err()
+                || self.transport.send(reply.text).is_err()
+            {
+                return;
+            }
+        }
+        let _ = self.transport.close(code, reason);
+        if poll_fn(|cx| self.transport.poll_flush(cx)).await.is_ok() {
+            while !matches!(poll_fn(|cx| self.transport.poll_receive(cx)).await, Received::End(_)) {}
+        }
+    }
+
+    /// Goes on without input until something holds, or the time is over.
+    async fn answer_until(&mut self, limit: Duration, holds: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        while !holds(self) && begun.elapsed() < limit {
+            let turn = poll_fn(|cx| self.poll_turn(cx));
+            match tokio::time::timeout(Duration::from_millis(20), turn).await {
+                Ok(Turn::Done(done)) => self.done(done),
+                Ok(Turn::End(_)) => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Answers everything that has arrived, then ends the session.
+    async fn drain(&mut self) {
+        self.input_ended = true;
+        self.initialize_by = None;
+        self.shutdown = Box::pin(CancellationToken::new().cancelled_owned());
+        self.answer_until(WORK_AT_END, |connection| connection.running == 0 && connection.queue.is_empty())
+            .await;
+        // What is left waits for processes, and so for their end.
+        let session: Option<Arc<Session>> =
+            self.handshake.attachment().map(|seat| Arc::clone(seat.session()));
+        if let Some(session) = session {
+            let registry = Arc::clone(&self.shared.registry);
+            let ending = tokio::spawn(async move { registry.end(&session).await });
+            self.answer_until(Duration::MAX, |_| ending.is_finished()).await;
+        }
+        self.answer_until(GOODBYE, |connection| connection.tasks.is_empty() && connection.replies.is_empty())
+            .await;
+        // The last events, such as the ends of the processes just ended.
+        let _ = tokio::time::timeout(
+            GOODBYE,
+            poll_fn(|cx| match self.poll_write(cx) {
+                Poll::Ready(outcome) => Poll::Ready(outcome),
+                Poll::Pending if self.dirty || !self.events.is_empty() => Poll::Pending,
+                Poll::Pending => Poll::Ready(Ok(())),
+            }),
+        )
+        .await;
+    }
+}
+
+/// Why an observer loses its connection.
+const SLOW_OBSERVER: &str = "too slow: the output has gone on without this observer";

@@ -1,0 +1,306 @@
+//! From a message to its effect: state, order, and who does the work.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use super::answers;
+use super::calls::Call;
+use super::order::Key;
+use super::work::{self, Done, DoneKind};
+use super::{Connection, End, Handshake};
+use crate::error_map::{IntoErrorObject, ProcessCallError};
+use crate::process::{Process, WriteOutcome};
+use crate::protocol::envelope::{ErrorObject, Malformed, Message, RequestId};
+use crate::protocol::environment::StatusResponse;
+use crate::protocol::process::{
+    CloseStdinResponse, Empty, ProcessId, ReadParams, ResizeParams, SignalParams, SignalResponse,
+    StartParams, TerminalSize, TerminateResponse, WriteParams, WriteResponse, WriteStatus,
+};
+use crate::protocol::session::{InitializeParams, InitializeResult, Initialized};
+use crate::protocol::{NotificationMethod, code};
+use crate::rpc::Transport;
+use crate::rpc::transport::CloseCode;
+use crate::session::{Lookup, MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, Role, Session, SessionError};
+
+/// A request whose work has not begun.
+pub(super) struct Queued(BoxFuture<'static, Done>);
+
+impl<T: Transport> Connection<T> {
+    pub(super) fn message(&mut self, message: Result<Message, Malformed>) -> Result<(), End> {
+        match message {
+            Ok(Message::Request { id, method, params, trace: _ }) => match Call::decode(&method, params) {
+                Ok(call) => self.request(id, call),
+                Err(error) => self.reply(answers::failure(&id, &error)),
+            },
+            Ok(Message::Notification { method, .. }) if method == Initialized::NAME => {
+                return self.initialized();
+            }
+            Ok(Message::Notification { method, .. }) => {
+                tracing::debug!(method = %method.escape_debug(), "an unknown notification is ignored");
+            }
+            Ok(Message::Response { id, .. }) => tracing::debug!(%id, "a response to no request is ignored"),
+            Err(malformed) => {
+                let error = ErrorObject::malformed(&malformed);
+                self.reply(answers::failure(&RequestId::UNREADABLE, &error));
+            }
+        }
+        Ok(())
+    }
+
+    fn initialized(&mut self) -> Result<(), End> {
+        self.handshake = match std::mem::replace(&mut self.handshake, Handshake::New) {
+            Handshake::New => return Err(End::Close(CloseCode::Policy, "`initialized` before `initialize`")),
+            Handshake::Initialized(attachment) | Handshake::Ready(attachment) => Handshake::Ready(attachment),
+        };
+        Ok(())
+    }
+
+    fn request(&mut self, id: RequestId, call: Call) {
+        match call {
+            Call::Initialize(params) => self.initialize(&id, params),
+            Call::SessionList(_) => self.reply(answers::success(&id, &self.shared.registry.list())),
+            call => match self.ready_for(&call) {
+                Ok(session) => self.in_session(id, call, session),
+                Err(error) => self.reply(answers::failure(&id, &error)),
+            },
+        }
+    }
+
+    fn initialize(&mut self, id: &RequestId, params: InitializeParams) {
+        let outcome = match self.handshake {
+            Handshake::New => self.attach(params),
+            _ => Err(refuse("initialize may only be sent once per connection")),
+        };
+        self.reply(answers::answer(id, outcome));
+    }
+
+    fn attach(&mut self, params: InitializeParams) -> Result<InitializeResult, ErrorObject> {
+        let registry = &self.shared.registry;
+        let attachment = match (params.resume_session_id, params.observe_session_id) {
+            (Some(_), Some(_)) => {
+                return Err(refuse("a connection resumes a session or observes one, not both"));
+            }
+            (Some(resume), None) => registry.attach(&resume, Role::Holder),
+            (None, Some(observe)) => registry.attach(&observe, Role::Observer),
+            (None, None) => registry.create(&params.client_name),
+        };
+        let attachment = attachment.map_err(SessionError::into_error_object)?;
+        let result = InitializeResult {
+            session_id: attachment.session().id().to_owned(),
+            environment_info: Some(self.shared.info.clone()),
+            observer: attachment.role() == Role::Observer,
+        };
+        self.handshake = Handshake::Initialized(attachment);
+        self.initialize_by = None;
+        Ok(result)
+    }
+
+    /// Whether the handshake and the role allow a call.
+    fn ready_for(&self, call: &Call) -> Result<Arc<Session>, ErrorObject> {
+        match &self.handshake {
+            Handshake::New => Err(refuse("client must call initialize before using exec methods")),
+            Handshake::Initialized(_) => Err(refuse(&format!(
+                "client must send initialized before using {} methods",
+                call.method().split('/').next().unwrap_or_default()
+            ))),
+            Handshake::Ready(attachment)
+                if attachment.role() == Role::Observer && !call.is_for_observers() =>
+            {
+                let message =
+                    format!("`{}` is not for a connection that only observes the session", call.method());
+                Err(refuse(&message))
+            }
+            Handshake::Ready(attachment) => Ok(Arc::clone(attachment.session())),
+        }
+    }
+
+    /// Does what cannot block at once, in the order sent; gives the rest to tasks.
+    fn in_session(&mut self, id: RequestId, call: Call, session: Arc<Session>) {
+        // What follows a start waits for it, or it would meet a process that is not there yet.
+        if let Some(behind) = call.process_id().and_then(|process| self.behind_start.get_mut(process)) {
+            behind.push_back((id, call));
+            self.deferred += 1;
+            return;
+        }
+        match call {
+            Call::Start(params) => self.start(id, params, session),
+            Call::Info(_) => self.reply(answers::success(&id, &self.shared.info)),
+            Call::Status(_) => {
+                self.reply(answers::success(&id, &StatusResponse { status: "ready".to_owned() }))
+            }
+            Call::List(_) => self.reply(answers::success(&id, &session.list())),
+            Call::Read(params) => self.read(id, &params, &session),
+            Call::Write(params) => self.write(id, params, &session),
+            Call::CloseStdin(params) => {
+                self.reply(answers::answer(&id, close_stdin(&session, &params.process_id)))
+            }
+            Call::Resize(params) => self.reply(answers::answer(&id, resize(&session, params))),
+            Call::Signal(params) => self.reply(answers::answer(&id, signal(&session, params))),
+            Call::Terminate(params) => {
+                let grace = params.grace_ms.map(Duration::from_millis);
+                let running = session.terminate(&params.process_id, grace);
+                self.reply(answers::success(&id, &TerminateResponse { running }));
+            }
+            other => self.files(id, other),
+        }
+    }
+
+    fn start(&mut self, id: RequestId, params: StartParams, session: Arc<Session>) {
+        self.behind_start.insert(params.exec.process_id.clone(), Default::default());
+        let before = self.lanes.changes();
+        let (place, _) = self.lanes.enter(Vec::new(), false);
+        let origin = self.id;
+        self.work(Box::pin(work::start(id, params, session, origin, before, place)));
+    }
+
+    fn files(&mut self, id: RequestId, call: Call) {
+        let (keys, changes_files): (Vec<Key>, bool) = work::file_keys(&call).unwrap_or_default();
+        let is_control = matches!(call, Call::FsClose(_));
+        let (place, before) = self.lanes.enter(keys, changes_files);
+        let task = Box::pin(work::files(id, call, self.tools.clone(), before, place));
+        if is_control {
+            self.running += 1;
+            self.tasks.spawn(task);
+        } else {
+            self.work(task);
+        }
+    }
+
+    /// Runs a request when there is a place for it.
+    fn work(&mut self, task: BoxFuture<'static, Done>) {
+        if self.running < self.shared.concurrent_requests.get() {
+            self.running += 1;
+            self.tasks.spawn(task);
+        } else {
+            self.queue.push_back(Queued(task));
+        }
+    }
+
+    /// A request has been done: its answer goes out, then what waited for it begins.
+    pub(super) fn done(&mut self, done: Done) {
+        self.reply(done.reply);
+        let place = match done.kind {
+            DoneKind::Wait => return,
+            DoneKind::Work(place) => place,
+            DoneKind::Start { id, place, started } => {
+                // Publishes the process's events, behind the answer that is queued now.
+                drop(started);
+                self.after_start(&id);
+                place
+            }
+        };
+        self.lanes.leave(place);
+        self.running -= 1;
+        while self.running < self.shared.concurrent_requests.get() {
+            let Some(Queued(task)) = self.queue.pop_front() else { break };
+            self.running += 1;
+            self.tasks.spawn(task);
+        }
+    }
+
+    fn after_start(&mut self, id: &ProcessId) {
+        let behind = self.behind_start.remove(id).unwrap_or_default();
+        self.deferred -= behind.len();
+        for (id, call) in behind {
+            // Another start among them holds up what follows it in turn.
+            self.request(id, call);
+        }
+    }
+
+    fn read(&mut self, id: RequestId, params: &ReadParams, session: &Session) {
+        let process = match find(session, &params.process_id) {
+            Ok(process) => process,
+            Err(error) => return self.reply(answers::failure(&id, &error)),
+        };
+        let request = ReadRequest { after: params.after_seq.unwrap_or(0), max_bytes: params.max_bytes };
+        let wait = Duration::from_millis(params.wait_ms.unwrap_or(0));
+        match read_at_once(&process, request, wait.is_zero()) {
+            Some(outcome) => self.reply(answers::read(&id, &outcome)),
+            None => {
+                self.tasks.spawn(work::read(id, process, request, wait, Arc::clone(&self.tools.large)));
+            }
+        }
+    }
+
+    fn write(&mut self, id: RequestId, params: WriteParams, session: &Session) {
+        if params.write_id.is_empty() {
+            let error = ProcessCallError::InvalidParams("`writeId` must not be empty".to_owned());
+            return self.reply(answers::failure(&id, &error.into_error_object()));
+        }
+        let process = match session.process(&params.process_id) {
+            Lookup::Found(process) => process,
+            Lookup::Starting => return self.write_status(&id, WriteStatus::Starting),
+            Lookup::Unknown => return self.write_status(&id, WriteStatus::UnknownProcess),
+        };
+        match process.write(&params.write_id, params.chunk.into_inner(), &self.waiting_writes) {
+            WriteOutcome::Done(status) => self.write_status(&id, status),
+            WriteOutcome::Waiting(answer) => {
+                let (place, _) = self.lanes.enter(Vec::new(), false);
+                self.running += 1;
+                self.tasks.spawn(work::write(id, answer, place));
+            }
+            WriteOutcome::Full => self.reply(answers::failure(&id, &work::stdin_full(params.process_id))),
+        }
+    }
+
+    fn write_status(&mut self, id: &RequestId, status: WriteStatus) {
+        self.reply(answers::success(id, &WriteResponse { status }));
+    }
+}
+
+fn refuse(message: &str) -> ErrorObject {
+    ErrorObject::new(code::INVALID_REQUEST, message)
+}
+
+fn find(session: &Session, id: &ProcessId) -> Result<Arc<Process>, ErrorObject> {
+    match session.process(id) {
+        Lookup::Found(process) => Ok(process),
+        Lookup::Starting => Err(ProcessCallError::Starting(id.clone()).into_error_object()),
+        Lookup::Unknown => Err(ProcessCallError::Unknown(id.clone()).into_error_object()),
+    }
+}
+
+/// The answer to a read, if memory has it: all of the page, and no reason to wait.
+fn read_at_once(process: &Process, request: ReadRequest, must_not_wait: bool) -> Option<ReadOutcome> {
+    let status = process.log().status();
+    let is_news = status.closed || status.next_seq - 1 > request.after;
+    if !is_news && !must_not_wait {
+        return None;
+    }
+    let page = process.log().page(request.after, request.max_bytes.unwrap_or(MAX_ANSWER_OUTPUT));
+    (!page.spooled).then(|| ReadOutcome::from_memory(request, page))
+}
+
+fn close_stdin(session: &Session, id: &ProcessId) -> Result<CloseStdinResponse, ErrorObject> {
+    let status = match session.process(id) {
+        Lookup::Found(process) => process
+            .close_stdin()
+            .map_err(|error| ProcessCallError::Refused(id.clone(), error).into_error_object())?,
+        Lookup::Starting => WriteStatus::Starting,
+        Lookup::Unknown => WriteStatus::UnknownProcess,
+    };
+    Ok(CloseStdinResponse { status })
+}
+
+fn resize(session: &Session, params: ResizeParams) -> Result<Empty, ErrorObject> {
+    if params.rows == 0 || params.cols == 0 {
+        let message = "`rows` and `cols` must be 1 to 65535".to_owned();
+        return Err(ProcessCallError::InvalidParams(message).into_error_object());
+    }
+    let process = find(session, &params.process_id)?;
+    let size = TerminalSize { rows: params.rows, cols: params.cols };
+    let refused = |error| ProcessCallError::Refused(params.process_id, error).into_error_object();
+    process.resize(size).map_err(refused)?;
+    Ok(Empty {})
+}
+
+fn signal(session: &Session, params: SignalParams) -> Result<SignalResponse, ErrorObject> {
+    let Lookup::Found(process) = session.process(&params.process_id) else {
+        return Ok(SignalResponse { delivered: false });
+    };
+    let refused = |error| ProcessCallError::Refused(params.process_id, error).into_error_object();
+    let delivered = process.signal(params.signal, params.target).map_err(refused)?;
+    Ok(SignalResponse { delivered })
+}

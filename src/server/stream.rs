@@ -1,0 +1,94 @@
+//! The byte stream below a WebSocket connection.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use rustix::net::sockopt::{set_tcp_nodelay, set_tcp_quickack};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// An accepted socket.
+#[derive(Debug)]
+pub(super) struct ServerStream {
+    /// Read ahead while the upgrade was parsed.
+    ahead: Bytes,
+    socket: Socket,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl ServerStream {
+    /// Small messages leave at once.
+    pub(super) fn tcp(stream: TcpStream) -> Self {
+        // Without it everything still works, only later.
+        let _ = set_tcp_nodelay(&stream, true);
+        Self { ahead: Bytes::new(), socket: Socket::Tcp(stream) }
+    }
+
+    pub(super) fn unix(stream: UnixStream) -> Self {
+        Self { ahead: Bytes::new(), socket: Socket::Unix(stream) }
+    }
+
+    /// The same stream with bytes in front that were read already.
+    pub(super) fn with_ahead(mut self, ahead: Bytes) -> Self {
+        self.ahead = ahead;
+        self
+    }
+}
+
+impl AsyncRead for ServerStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.ahead.is_empty() {
+            let count = this.ahead.len().min(buffer.remaining());
+            buffer.put_slice(&this.ahead[..count]);
+            this.ahead.advance(count);
+            return Poll::Ready(Ok(()));
+        }
+        match &mut this.socket {
+            Socket::Tcp(stream) => {
+                let outcome = Pin::new(&mut *stream).poll_read(cx, buffer);
+                if outcome.is_ready() {
+                    // Clients delay their second small message until the first is acknowledged; the kernel forgets
+                    // this setting by itself.
+                    let _ = set_tcp_quickack(&*stream, true);
+                }
+                outcome
+            }
+            Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for ServerStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Socket::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Socket::Unix(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
