@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::backend::{ExecBackend, ExecServerError, Result};
+use crate::backend::{ExecBackend, Result};
 use crate::client::RemoteBackend;
 pub use crate::client::{ClientOptions, EnvironmentConnectionState, EnvironmentObservedStatus};
 use crate::local::LocalBackend;
 use crate::protocol::environment::EnvironmentInfo;
+use crate::server::info;
 
 /// One place to execute. Clones share it.
 #[derive(Clone)]
@@ -18,7 +19,7 @@ pub struct Environment {
 
 #[derive(Clone)]
 enum Place {
-    Local(Arc<dyn ExecBackend>),
+    Local(Arc<dyn ExecBackend>, Arc<EnvironmentInfo>),
     Remote(RemoteBackend),
 }
 
@@ -26,11 +27,14 @@ impl Environment {
     /// The server at a `ws://` or `unix:` URL, or without one this machine. Connects when it is first used.
     ///
     /// # Errors
-    /// [`ExecServerError::Protocol`] with what is wrong with the URL or the options.
+    /// [`crate::backend::ExecServerError::Protocol`] with what is wrong with the URL or the options.
     pub fn create(url: Option<String>, options: ClientOptions) -> Result<Self> {
         let place = match url {
             Some(url) => Place::Remote(RemoteBackend::new(&url, options)?),
-            None => Place::Local(local_backend()),
+            None => Place::Local(
+                Arc::new(LocalBackend::default()),
+                Arc::new(info::gather(|name| std::env::var_os(name))),
+            ),
         };
         Ok(Self { place })
     }
@@ -52,12 +56,10 @@ impl Environment {
     /// What the executor is; connects, and waits while the connection is being recovered. Cancel-safe.
     ///
     /// # Errors
-    /// No connection; [`ExecServerError::Unsupported`] where the executor does not say.
+    /// No connection; an executor that does not say.
     pub async fn info(&self) -> Result<EnvironmentInfo> {
         match &self.place {
-            Place::Local(_) => {
-                Err(ExecServerError::Unsupported("a local environment does not describe itself".into()))
-            }
+            Place::Local(_, info) => Ok(EnvironmentInfo::clone(info)),
             Place::Remote(remote) => remote.info().await,
         }
     }
@@ -65,7 +67,7 @@ impl Environment {
     /// Looks without connecting. Cancel-safe.
     pub async fn status(&self) -> EnvironmentObservedStatus {
         match &self.place {
-            Place::Local(_) => EnvironmentObservedStatus::Ready,
+            Place::Local(..) => EnvironmentObservedStatus::Ready,
             Place::Remote(remote) => remote.status().await,
         }
     }
@@ -76,7 +78,7 @@ impl Environment {
     /// That of the attempt.
     pub async fn wait_until_ready(&self) -> Result<()> {
         match &self.place {
-            Place::Local(_) => Ok(()),
+            Place::Local(..) => Ok(()),
             Place::Remote(remote) => remote.wait_until_ready().await,
         }
     }
@@ -92,7 +94,7 @@ impl Environment {
     #[must_use]
     pub fn startup_finished(&self) -> bool {
         match &self.place {
-            Place::Local(_) => true,
+            Place::Local(..) => true,
             Place::Remote(remote) => remote.startup_finished(),
         }
     }
@@ -101,7 +103,7 @@ impl Environment {
     #[must_use]
     pub fn subscribe_connection_state(&self) -> Option<watch::Receiver<EnvironmentConnectionState>> {
         match &self.place {
-            Place::Local(_) => None,
+            Place::Local(..) => None,
             Place::Remote(remote) => Some(remote.subscribe_connection_state()),
         }
     }
@@ -110,12 +112,8 @@ impl Environment {
     #[must_use]
     pub fn get_exec_backend(&self) -> Arc<dyn ExecBackend> {
         match &self.place {
-            Place::Local(backend) => Arc::clone(backend),
+            Place::Local(backend, _) => Arc::clone(backend),
             Place::Remote(remote) => Arc::new(remote.clone()),
         }
     }
-}
-
-fn local_backend() -> Arc<dyn ExecBackend> {
-    Arc::new(LocalBackend::default())
 }

@@ -1,0 +1,9 @@
+//! The crate from outside: the client library against scripted servers and against the real one.
+
+mod support;
+
+mod client_connection;
+mod client_process;
+mod client_recovery;
+mod observer;
+mod processes;
