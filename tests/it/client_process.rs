@@ -227,6 +227,32 @@ async fn what_the_server_has_is_sent() {
     assert_eq!(closed.unwrap().status, WriteStatus::Accepted);
 }
 
+/// P14.
+#[tokio::test]
+async fn params_are_carried_unchanged() {
+    let mut scene = Scene::new(json!({"networkProxyLaunch": true, "shellSnapshotV2": true})).await;
+    let sandbox = json!({
+        "permissions": {"type": "managed", "network": "restricted", "file_system": {"type": "restricted",
+            "entries": [{"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}]}},
+        "cwd": "file:///work", "workspaceRoots": [], "windowsSandboxLevel": "disabled", "useLegacyLandlock": false
+    });
+    let params = json!({
+        "processId": "p", "metadata": {"toolCallId": "c"}, "argv": ["a", ""], "cwd": "file:///my%20repo",
+        "envPolicy": {"inherit": "core", "ignoreDefaultExcludes": true, "exclude": ["A*"], "set": {"B": "1"},
+            "includeOnly": []},
+        "env": {"C": "2"}, "tty": true, "pipeStdin": false, "arg0": "zero", "sandbox": sandbox,
+        "enforceManagedNetwork": true, "managedNetwork": null, "networkProxy": {"proxy": {"mode": "full"}},
+        "shellSnapshot": {"scopeId": "s", "shell": {"name": "sh", "path": "/bin/sh"}}
+    });
+    let exec = serde_json::from_value(params.clone()).unwrap();
+    let (_, call) = tokio::join!(scene.backend.start(exec), async {
+        let call = scene.connection.expect("process/start").await;
+        scene.connection.reply(&call, json!({"processId": "p"})).await;
+        call
+    });
+    assert_eq!(call.params, params);
+}
+
 #[tokio::test]
 async fn the_last_holder_closes_the_connection() {
     let mut scene = Scene::new(json!({})).await;

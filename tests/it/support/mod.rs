@@ -1,8 +1,5 @@
 //! What the tests share.
 
-#![expect(clippy::allow_attributes, reason = "not every helper is used in every build")]
-#![allow(dead_code, reason = "helpers for tests to come")]
-
 pub(crate) mod events;
 pub(crate) mod messages;
 pub(crate) mod params;
