@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::protocol::envelope::ErrorObject;
-use crate::protocol::process::{ProcessId, StartParams};
+use crate::protocol::process::ProcessId;
 use crate::protocol::{Method, code, environment, fs, process, session};
 
 /// Declares [`Call`] and its decoder from marker types.
@@ -88,7 +88,7 @@ impl Call {
     /// The process that the call is about.
     pub(super) fn process_id(&self) -> Option<&ProcessId> {
         match self {
-            Self::Start(StartParams { exec, .. }) => Some(&exec.process_id),
+            Self::Start(params) => Some(&params.exec.process_id),
             Self::Read(params) => Some(&params.process_id),
             Self::Write(params) => Some(&params.process_id),
             Self::CloseStdin(params) => Some(&params.process_id),

@@ -28,12 +28,12 @@ const LARGE_ANSWER: u64 = 256 << 10;
 pub(super) struct Reply {
     pub(super) text: String,
     /// Held until the text has been handed to the transport, where answers can be large.
-    pub(super) room: Option<OwnedSemaphorePermit>,
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 impl From<String> for Reply {
     fn from(text: String) -> Self {
-        Self { text, room: None }
+        Self { text, _room: None }
     }
 }
 
@@ -97,7 +97,7 @@ pub(super) async fn files(id: RequestId, call: Call, tools: Tools, before: Befor
         Call::FsReadFile(params) => {
             let room = Arc::clone(&tools.large).acquire_owned().await.ok();
             let outcome = files.read_file(params).await;
-            Reply { text: encode_blocking(id, outcome).await, room }
+            Reply { text: encode_blocking(id, outcome).await, _room: room }
         }
         Call::FsWalk(params) => encode_blocking(id, files.walk(params).await).await.into(),
         Call::FsReadDirectory(params) => encode_blocking(id, files.read_directory(params).await).await.into(),
@@ -157,7 +157,7 @@ fn interrupted() -> ErrorObject {
 /// Starts a process, after the file changes sent before.
 pub(super) async fn start(
     id: RequestId,
-    params: StartParams,
+    params: Box<StartParams>,
     session: Arc<Session>,
     origin: ConnectionId,
     before: Before,
@@ -165,7 +165,7 @@ pub(super) async fn start(
 ) -> Done {
     let _ = tokio::time::timeout(FILES_BEFORE_START, before.done()).await;
     let process_id = params.exec.process_id.clone();
-    let (text, started) = match session.start(params, origin).await {
+    let (text, started) = match session.start(*params, origin).await {
         Ok(started) => (answers::success(&id, &started.result), Some(started)),
         Err(error) => (answers::failure(&id, &error.into_error_object()), None),
     };
@@ -193,7 +193,7 @@ pub(super) async fn read(
     } else {
         answers::read(&id, &outcome)
     };
-    Done { reply: Reply { text, room }, kind: DoneKind::Wait }
+    Done { reply: Reply { text, _room: room }, kind: DoneKind::Wait }
 }
 
 /// Waits until a write has found room.
