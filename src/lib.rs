@@ -2,7 +2,9 @@
 
 pub mod backend;
 pub mod cli;
+pub mod client;
 pub mod config;
+pub mod environment;
 pub mod environment_config;
 pub mod error_map;
 pub mod fs;
