@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -20,6 +20,8 @@ use crate::spawn::{Child, ExitStatus};
 const READ_BYTES: usize = 64 << 10;
 /// What is read of one stream before the others get their turn.
 const TURN_BYTES: usize = 128 << 10;
+/// A stream that gives this much at once is a busy one.
+const BUSY_BYTES: usize = 512;
 /// A terminal that has more gives at least this much to one read.
 const TERMINAL_READ: usize = 4095;
 
@@ -45,8 +47,8 @@ enum End {
 enum Progress {
     /// There may be more at once.
     More,
-    /// Nothing more for now.
-    Drained,
+    /// Nothing more for now, after this much.
+    Drained { taken: usize },
     /// Nothing more ever.
     Ended,
 }
@@ -67,27 +69,16 @@ impl Source {
     /// Waits until a read makes sense, then reads a turn's worth into the log. Cancel-safe: it waits for readiness
     /// only, and between a read and the log there is no await.
     async fn read_turn(&mut self, log: &Arc<OutputLog>) {
-        let progress = match &self.end {
+        let turn = match &self.end {
             None => std::future::pending().await,
-            Some(End::Pipe(fd)) => {
-                let Ok(mut ready) = fd.readable().await else { return self.end = None };
-                let progress = read_into(log, self.stream, fd.get_ref());
-                if matches!(progress, Progress::Drained) {
-                    ready.clear_ready();
-                }
-                progress
-            }
-            Some(End::Terminal(fd)) => {
-                let Ok(mut ready) = fd.readable().await else { return self.end = None };
-                let progress = read_into(log, self.stream, fd.get_ref());
-                if matches!(progress, Progress::Drained) {
-                    ready.clear_ready();
-                }
-                progress
-            }
+            Some(End::Pipe(fd)) => turn(fd, self.stream, log).await,
+            Some(End::Terminal(fd)) => turn(fd, self.stream, log).await,
         };
-        if matches!(progress, Progress::Ended) {
-            self.end = None;
+        match turn {
+            Ok(Progress::Ended) | Err(_) => self.end = None,
+            // More is probably on its way: looking again after the others' turn costs less than being woken for it.
+            Ok(Progress::Drained { taken }) if taken >= BUSY_BYTES => tokio::task::yield_now().await,
+            Ok(Progress::Drained { .. } | Progress::More) => {}
         }
     }
 
@@ -99,10 +90,24 @@ impl Source {
             Some(End::Pipe(fd)) => read_into(log, self.stream, fd.get_ref()),
             Some(End::Terminal(fd)) => read_into(log, self.stream, fd.get_ref()),
         };
-        if matches!(progress, Progress::Ended) || (abandon && matches!(progress, Progress::Drained)) {
+        if matches!(progress, Progress::Ended) || (abandon && matches!(progress, Progress::Drained { .. })) {
             self.end = None;
         }
     }
+}
+
+/// Waits for readiness, then reads a turn's worth. A stream that gave much stays marked as ready.
+async fn turn<T: AsRawFd + AsFd>(
+    fd: &AsyncFd<T>,
+    stream: ExecOutputStream,
+    log: &Arc<OutputLog>,
+) -> io::Result<Progress> {
+    let mut ready = fd.readable().await?;
+    let progress = read_into(log, stream, fd.get_ref());
+    if matches!(progress, Progress::Drained { taken } if taken < BUSY_BYTES) {
+        ready.clear_ready();
+    }
+    Ok(progress)
 }
 
 /// Reads until the descriptor has nothing, the log has no room, or the turn is over.
@@ -122,10 +127,10 @@ fn read_into(log: &Arc<OutputLog>, stream: ExecOutputStream, fd: impl AsFd) -> P
                     taken += count;
                     // A short read has emptied a pipe; new data makes it ready anew. A terminal gives a page at most.
                     if count < wanted && count < TERMINAL_READ {
-                        return Progress::Drained;
+                        return Progress::Drained { taken };
                     }
                 }
-                Err(Errno::AGAIN) => return Progress::Drained,
+                Err(Errno::AGAIN) => return Progress::Drained { taken },
                 Err(Errno::INTR) => {}
                 // A terminal reports the end of its last program as an I/O error.
                 Err(_) => return Progress::Ended,
