@@ -6,6 +6,7 @@ pub mod client;
 pub mod config;
 pub mod environment;
 pub mod environment_config;
+pub mod environment_info;
 pub mod error_map;
 pub mod fs;
 pub mod fsops;

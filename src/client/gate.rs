@@ -16,16 +16,16 @@ pub(super) async fn admit(
     session: &Session,
     mut exec: ExecParams,
     options: StartOptions,
-) -> Result<StartParams> {
+) -> Result<Box<StartParams>> {
     if is_plain(&exec, &options) {
-        return Ok(StartParams { exec, options });
+        return Ok(Box::new(StartParams { exec, options }));
     }
     let capabilities = session.info().await?.capabilities;
     check(&exec, &options, &capabilities)?;
     if !capabilities.shell_snapshot_v2 {
         exec.shell_snapshot = None;
     }
-    Ok(StartParams { exec, options })
+    Ok(Box::new(StartParams { exec, options }))
 }
 
 /// Whether every server understands it.

@@ -18,12 +18,12 @@ use crate::protocol::process::{SandboxType, Start, StartParams};
 ///
 /// # Errors
 /// The server's; [`ExecServerError::TransportDisconnected`] when the answer was lost; an id in use.
-pub(super) async fn start(session: Arc<Session>, params: StartParams) -> Result<StartedExecProcess> {
+pub(super) async fn start(session: Arc<Session>, params: Box<StartParams>) -> Result<StartedExecProcess> {
     let (mut taker, outcome) = oneshot::channel();
     tokio::spawn(async move {
         let outcome = tokio::select! {
             biased;
-            outcome = start_once(&session, &params) => outcome,
+            outcome = start_once(&session, params) => outcome,
             () = not_wanted(&session, &mut taker) => return,
         };
         // If nobody takes it, it is dropped here or with the channel, and ends the process.
@@ -40,7 +40,7 @@ async fn not_wanted(session: &Session, taker: &mut oneshot::Sender<Result<Unclai
     session.starts_settled().await;
 }
 
-async fn start_once(session: &Arc<Session>, params: &StartParams) -> Result<Unclaimed> {
+async fn start_once(session: &Arc<Session>, params: Box<StartParams>) -> Result<Unclaimed> {
     let id = &params.exec.process_id;
     loop {
         let live = session.live().await?;
@@ -48,7 +48,7 @@ async fn start_once(session: &Arc<Session>, params: &StartParams) -> Result<Uncl
         let Some(events) = session.processes.add(id) else {
             return Err(ExecServerError::Protocol(format!("process id `{id}` is already in use")));
         };
-        let error = match live.connection.call::<Start>(params, Priority::Regular).await {
+        let error = match live.connection.call::<Start>(&params, Priority::Regular).await {
             Ok(result) => {
                 let process = RemoteProcess::new(id.clone(), Arc::clone(session), events);
                 return Ok(Unclaimed::new(process, result.sandbox_type));

@@ -7,9 +7,9 @@ use tokio::sync::watch;
 use crate::backend::{ExecBackend, Result};
 use crate::client::RemoteBackend;
 pub use crate::client::{ClientOptions, EnvironmentConnectionState, EnvironmentObservedStatus};
+use crate::environment_info;
 use crate::local::LocalBackend;
 use crate::protocol::environment::EnvironmentInfo;
-use crate::server::info;
 
 /// One place to execute. Clones share it.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ impl Environment {
             Some(url) => Place::Remote(RemoteBackend::new(&url, options)?),
             None => Place::Local(
                 Arc::new(LocalBackend::default()),
-                Arc::new(info::gather(|name| std::env::var_os(name))),
+                Arc::new(environment_info::gather(|name| std::env::var_os(name))),
             ),
         };
         Ok(Self { place })

@@ -51,7 +51,7 @@ impl fmt::Display for ProcessId {
 
 methods! {
     /// Starts a process.
-    Start = "process/start": Box<StartParams> => StartResult;
+    Start = "process/start": StartParams => StartResult;
     /// Reads retained output, or waits for news.
     Read = "process/read": ReadParams => ReadResponse;
     /// Writes to stdin or to the terminal.

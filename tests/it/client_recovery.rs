@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use exec_server::backend::{ExecBackend, ExecProcess, ExecServerError};
+use exec_server::backend::{ExecBackend, ExecProcess, ExecProcessEvent, ExecServerError, RecvError};
 use exec_server::environment::{
     ClientOptions, Environment, EnvironmentConnectionState, EnvironmentObservedStatus,
 };
@@ -282,6 +282,51 @@ async fn random_outages_lose_and_repeat_nothing() {
     proxy.cut();
     soon(process.close_stdin()).await.unwrap();
     assert_eq!(complete(&rest(&mut events).await), (expected, 0));
+}
+
+/// A consumer that falls behind pages by reading, also while connections break.
+#[tokio::test]
+async fn megabytes_survive_random_outages() {
+    let server = ServerProcess::start().await;
+    let proxy = CutProxy::start(server.url()).await;
+    let environment = environment(&proxy.url());
+    let lines = 400_000;
+    let process = start(&environment, with_stdin(script("p", &format!("read go; seq 1 {lines}")))).await;
+    proxy.cut_randomly(7, 200_000..6_000_000);
+    proxy.cut();
+    soon(process.write(b"\n".to_vec())).await.unwrap();
+    let mut events = process.subscribe_events();
+    let (mut output, mut last) = (Vec::new(), 0);
+    let closed = soon(async {
+        loop {
+            let event = match events.recv().await {
+                Ok(event) => event,
+                Err(RecvError::Closed) => return false,
+                Err(RecvError::Lagged(_)) => {
+                    let read = process.read_accounted(Some(last), None, Some(0)).await.unwrap();
+                    assert_eq!(read.lost, None);
+                    for chunk in read.response.chunks {
+                        last = chunk.seq;
+                        output.extend(chunk.chunk.into_inner());
+                    }
+                    continue;
+                }
+            };
+            match event {
+                ExecProcessEvent::Output(chunk) if chunk.seq > last => {
+                    last = chunk.seq;
+                    output.extend(chunk.chunk.into_inner());
+                }
+                ExecProcessEvent::Closed { .. } => return true,
+                ExecProcessEvent::Failed(why) => panic!("{why}"),
+                ExecProcessEvent::Output(_) | ExecProcessEvent::Exited { .. } => {}
+            }
+        }
+    });
+    assert!(closed.await);
+    let expected: String = (1..=lines).map(|line| format!("{line}\n")).collect();
+    assert!(output == expected.as_bytes(), "{} of {} bytes", output.len(), expected.len());
+    assert_eq!(process.output_accounting().lost, None);
 }
 
 struct Scene {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use exec_server::backend::{ExecProcess, RecvError, StartedExecProcess};
+use exec_server::backend::{ExecProcess, ExecServerError, RecvError, StartedExecProcess};
 use exec_server::environment::Environment;
 use exec_server::protocol::process::{
     ExecOutputStream, ExecParams, ProcessSignal, SandboxType, StartOptions, TerminalSize, WriteStatus,
@@ -14,6 +14,7 @@ use test_case::test_case;
 use tokio::time::timeout;
 
 use crate::support::events::{Told, complete, next, read_to_close, rest, stdout};
+use crate::support::messages::{Fate, MessageProxy, Way};
 use crate::support::params::{exec, script};
 use crate::support::server::ServerProcess;
 use crate::support::soon;
@@ -197,4 +198,37 @@ async fn an_environment_describes_itself(remote: bool) {
     soon(place.environment.wait_until_ready()).await.unwrap();
     assert!(place.environment.startup_finished());
     assert_eq!(place.environment.status().await, exec_server::environment::EnvironmentObservedStatus::Ready);
+}
+
+#[tokio::test]
+async fn a_server_with_fewer_capabilities_is_asked_for_less() {
+    let server = ServerProcess::start().await;
+    let proxy = MessageProxy::start(server.url(), |way, message| {
+        assert!(message["method"] != "process/resize");
+        let mut changed = message.clone();
+        match changed.pointer_mut("/result/environmentInfo/capabilities") {
+            Some(capabilities) if way == Way::ToClient => *capabilities = serde_json::json!({}),
+            _ => return Fate::Pass,
+        }
+        Fate::Change(changed)
+    })
+    .await;
+    let environment = Environment::create_for_tests(Some(proxy.url())).unwrap();
+    let params = ExecParams { tty: true, ..script("p", "read line") };
+    let process = soon(environment.get_exec_backend().start(params)).await.unwrap().process;
+    let error = soon(process.resize(TerminalSize::default())).await.unwrap_err();
+    assert!(matches!(error, ExecServerError::Unsupported(_)));
+    soon(process.terminate()).await.unwrap();
+    assert!(matches!(rest(&mut process.subscribe_events()).await.last(), Some(Told::Closed(_))));
+}
+
+#[tokio::test]
+async fn a_socket_in_the_file_system_serves_as_well() {
+    let directory = TempDir::new().unwrap();
+    let url = format!("unix:{}", directory.path().join("s").display());
+    let server = ServerProcess::start_with(&["--listen", &url]).await;
+    let environment = Environment::create_for_tests(Some(url)).unwrap();
+    let process = soon(environment.get_exec_backend().start(script("p", "echo hi"))).await.unwrap().process;
+    assert_eq!(complete(&rest(&mut process.subscribe_events()).await), ("hi\n".into(), 0));
+    drop(server);
 }

@@ -11,6 +11,7 @@ macro_rules! calls {
     ($($name:ident($method:ty)),* $(,)?) => {
         /// A decoded request.
         #[derive(Debug)]
+        #[expect(clippy::large_enum_variant, reason = "calls are moved once and not kept in numbers")]
         pub(super) enum Call {
             $($name(<$method as Method>::Params),)*
         }

@@ -311,6 +311,7 @@ impl<T: Transport> Connection<T> {
             if self.dirty {
                 ready!(self.transport.poll_flush(cx))?;
                 self.dirty = false;
+                self.heartbeat.written(Instant::now());
             } else {
                 return Poll::Pending;
             }

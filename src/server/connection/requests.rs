@@ -147,7 +147,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    fn start(&mut self, id: RequestId, params: Box<StartParams>, session: Arc<Session>) {
+    fn start(&mut self, id: RequestId, params: StartParams, session: Arc<Session>) {
         self.behind_start.insert(params.exec.process_id.clone(), Default::default());
         let before = self.lanes.changes();
         let (place, _) = self.lanes.enter(Vec::new(), false);

@@ -170,7 +170,7 @@ fn interrupted() -> ErrorObject {
 /// Starts a process, after the file changes sent before.
 pub(super) async fn start(
     id: RequestId,
-    params: Box<StartParams>,
+    params: StartParams,
     session: Arc<Session>,
     origin: ConnectionId,
     before: Before,
@@ -179,7 +179,7 @@ pub(super) async fn start(
     let _ = tokio::time::timeout(FILES_BEFORE_START, before.done()).await;
     let process_id = params.exec.process_id.clone();
     let work = async {
-        match session.start(*params, origin).await {
+        match session.start(params, origin).await {
             Ok(started) => (answers::success(&id, &started.result).into(), Some(started)),
             Err(error) => (answers::failure(&id, &error.into_error_object()).into(), None),
         }

@@ -24,7 +24,6 @@ pub(crate) struct ScriptedConnection {
     socket: WebSocketStream<TcpStream>,
     /// Header names and values of the upgrade, in order.
     pub(crate) headers: Vec<(String, String)>,
-    pub(crate) path: String,
 }
 
 /// A request, or a notification, which has no id.
@@ -55,10 +54,8 @@ impl ScriptedServer {
     pub(crate) async fn accept(&self) -> ScriptedConnection {
         let stream = self.accept_raw().await;
         let mut headers = Vec::new();
-        let mut path = String::new();
         #[expect(clippy::result_large_err, reason = "the shape of the callback")]
         let look = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
-            path = request.uri().to_string();
             for (name, value) in request.headers() {
                 headers.push((name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
             }
@@ -66,7 +63,7 @@ impl ScriptedServer {
         };
         let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
         let socket = soon(accept_hdr_async_with_config(stream, look, Some(config))).await.unwrap();
-        ScriptedConnection { socket, headers, path }
+        ScriptedConnection { socket, headers }
     }
 
     /// The next connection, answered with a new session whose server announces these capabilities.
