@@ -52,7 +52,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             }
         };
         let raw = if args.tty { RawMode::enter() } else { None };
-        let outcome = Run::new(process, args.tty, place.connection.clone()).to_the_end().await;
+        let outcome = Run::new(process, args.tty, place.connection.clone()).follow().await;
         drop(raw);
         place.leave().await;
         outcome.map(ExitCode::from)
@@ -209,7 +209,7 @@ impl Run {
     }
 
     /// Passes everything in both directions until the program has ended; returns its exit code.
-    async fn to_the_end(mut self) -> anyhow::Result<u8> {
+    async fn follow(mut self) -> anyhow::Result<u8> {
         let mut signals = Signals::new()?;
         tokio::spawn(pass_input(Arc::clone(&self.process), self.tty));
         loop {
