@@ -3,6 +3,7 @@
 //! It is the server's own code without a connection: same numbers, same retention, same ends. Processes belong to
 //! the backend and end when it and all handles of its processes are gone.
 
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,7 +30,7 @@ use crate::spawn::mark::ServerMark;
 /// Bytes of writes that may wait for processes that do not read.
 const WAITING_BYTES: usize = 16 << 20;
 /// Events are handed on in portions of this much output.
-const PORTION_BYTES: usize = 256 << 10;
+const PORTION_BYTES: usize = 128 << 10;
 
 /// See the module's description.
 #[derive(Clone)]
@@ -138,6 +139,7 @@ async fn hand_on(
     accounting: Arc<Mutex<OutputAccounting>>,
 ) {
     loop {
+        poll_fn(|cx| events.poll_room(cx)).await;
         let log = feed.next().await;
         let told = match log.take(&feed, PORTION_BYTES) {
             Taken::Events { events, more } => {
@@ -204,6 +206,10 @@ impl ExecProcess for LocalProcess {
 
     fn subscribe_events(&self) -> ExecProcessEventReceiver {
         self.events.subscribe()
+    }
+
+    fn subscribe_events_paced(&self) -> ExecProcessEventReceiver {
+        self.events.subscribe_paced()
     }
 
     fn read(

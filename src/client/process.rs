@@ -132,6 +132,10 @@ impl ExecProcess for RemoteProcess {
         self.events.published().subscribe()
     }
 
+    fn subscribe_events_paced(&self) -> ExecProcessEventReceiver {
+        self.events.published().subscribe_paced()
+    }
+
     fn read(
         &self,
         after_seq: Option<u64>,

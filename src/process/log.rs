@@ -1,6 +1,6 @@
 //! The output log of one process: the only buffer between its streams and everybody who wants its output.
 //!
-//! New chunks are kept in memory (at most [`MEMORY_BYTES`] a process, [`OutputBudget::memory_limit`] for all); what
+//! New chunks are kept in memory (at most [`MEMORY_BYTES`] a process, 64 MiB for all of a server); what
 //! leaves memory goes to the spool file, and what falls out of the spool is counted as lost. A chunk that nobody has
 //! seen yet may still grow, so output that waits is joined.
 

@@ -1,7 +1,7 @@
 //! One child: clone, arrange, exec.
 //!
 //! The child shares this process's memory until it executes (`CLONE_VM | CLONE_VFORK`, what `posix_spawn` does),
-//! so a start costs the same however large the server is. Until then it runs [`child`] alone: system calls on data
+//! so a start costs the same however large the server is. Until then it runs `child` alone: system calls on data
 //! that the parent prepared, no allocation, no lock, no panic. Every signal is blocked meanwhile, so no handler of
 //! the parent can run in shared memory. A failure is written into that memory, so no pipe is needed to report it.
 
