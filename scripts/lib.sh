@@ -8,18 +8,22 @@ have() {
     command -v "$1" >/dev/null 2>&1
 }
 
-# need_packages COMMAND=PACKAGE...: installs the Debian packages of the commands that are missing.
-need_packages() {
+# install_packages PACKAGE...: installs Debian packages, or says that it cannot.
+install_packages() {
+    if [ "$(id -u)" != 0 ] || ! have apt-get; then
+        echo "missing: $* (installing takes root and apt-get; tests that need them are skipped or fail)"
+        return 0
+    fi
+    step "apt-get install $*"
+    DEBIAN_FRONTEND=noninteractive apt-get update -q >/dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+}
+
+# need COMMAND=PACKAGE...: installs the packages of the commands that are missing.
+need() {
     local pair missing=()
     for pair in "$@"; do
         have "${pair%%=*}" || missing+=("${pair#*=}")
     done
-    [ "${#missing[@]}" -gt 0 ] || return 0
-    if [ "$(id -u)" != 0 ] || ! have apt-get; then
-        echo "missing: ${missing[*]} (cannot install without root and apt-get; tests that need them are skipped or fail)"
-        return 0
-    fi
-    step "apt-get install ${missing[*]}"
-    DEBIAN_FRONTEND=noninteractive apt-get update -q >/dev/null
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+    [ "${#missing[@]}" = 0 ] || install_packages "${missing[@]}"
 }
