@@ -285,6 +285,13 @@ impl OutputLog {
         }
     }
 
+    /// Whether at most `ahead` bytes wait to be taken by the pacing feed.
+    pub(super) fn is_taken(&self, ahead: u64) -> bool {
+        let state = self.state();
+        let written = state.written();
+        state.cursors.iter().all(|cursor| !cursor.feed.paces() || written - cursor.given_bytes.min(written) <= ahead)
+    }
+
     /// How many bytes may be read from the streams before the pacing feed is a window behind.
     pub(super) fn window(&self) -> u64 {
         self.state().window()
