@@ -152,7 +152,7 @@ async fn hand_on(
                 let reader = Arc::clone(&log);
                 let read =
                     tokio::task::spawn_blocking(move || reader.read_spool(after, PORTION_BYTES as u64)).await;
-                let chunks = read.ok().and_then(std::result::Result::ok).unwrap_or_default();
+                let chunks = read.unwrap_or_default();
                 let bytes = chunks.iter().map(|chunk| chunk.bytes.len() as u64).sum();
                 log.skip_to(&feed, chunks.last().map_or(after, |chunk| chunk.seq), bytes);
                 feed.push(log);

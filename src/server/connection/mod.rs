@@ -342,10 +342,8 @@ impl<T: Transport> Connection<T> {
                 }
                 Taken::Spooled { after } => {
                     self.spooled = Some(tokio::task::spawn_blocking(move || {
-                        let read = log.read_spool(after, TURN_BYTES as u64);
-                        let chunks = read
-                            .inspect_err(|error| tracing::error!(%error, "spooled output cannot be read"));
-                        (log, after, chunks.unwrap_or_default())
+                        let chunks = log.read_spool(after, TURN_BYTES as u64);
+                        (log, after, chunks)
                     }));
                     return Ok(self.poll_spooled(cx));
                 }
