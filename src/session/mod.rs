@@ -108,12 +108,19 @@ impl Session {
         }
     }
 
-    /// Ends a process's tree; true if something was left to end. Without a grace the configured one counts.
+    /// Ends a process's tree; true if something was left to end. Without a grace the configured one counts. A start
+    /// that is in progress, for a connection that has gone, is ended as soon as it has started.
     pub fn terminate(&self, id: &ProcessId, grace: Option<Duration>) -> bool {
-        match self.process(id) {
-            Lookup::Found(process) => process.terminate(grace.unwrap_or(self.executor.settings().grace)),
-            Lookup::Starting | Lookup::Unknown => false,
-        }
+        let grace = grace.unwrap_or(self.executor.settings().grace);
+        let process = match self.table().get_mut(id) {
+            None => return false,
+            Some(Entry::Starting { end, .. }) => {
+                *end = Some(end.map_or(grace, |sooner| sooner.min(grace)));
+                return true;
+            }
+            Some(Entry::Present { process, .. }) => Arc::clone(process),
+        };
+        process.terminate(grace)
     }
 
     /// All processes and records, in order of start.

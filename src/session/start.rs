@@ -146,9 +146,12 @@ impl Session {
         };
         let outcome = match started {
             Ok((process, actor)) => {
-                self.table().fill(&process, sandbox);
+                let end = self.table().fill(&process, sandbox);
                 let session = Arc::clone(&self);
                 tokio::spawn(own(Arc::downgrade(&session), Arc::clone(&process), actor, live));
+                if let Some(grace) = end {
+                    process.terminate(grace);
+                }
                 let result = answer(&params.exec, sandbox);
                 Ok(Started { result, session, process })
             }
@@ -270,4 +273,45 @@ fn spec(params: &StartParams, executor: &super::Executor) -> Result<ProcessSpec,
         terminal: exec.tty.then(|| params.options.size.unwrap_or_default()),
         pipe_stdin: exec.pipe_stdin,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use serde_json::json;
+
+    use super::*;
+    use crate::process::log::Exit;
+    use crate::protocol::process::ExitReason;
+    use crate::session::{Executor, ExecutorSettings, Lookup};
+    use crate::spawn::mark::ServerMark;
+
+    /// The connection that asked for the start is gone, the next one asks for the end before the program runs.
+    #[tokio::test]
+    async fn a_start_in_progress_can_be_ended() {
+        let executor = Executor::new(ExecutorSettings::default(), ServerMark::new(), Vec::new());
+        let session = Session::new("test", executor);
+        let params = json!({"processId": "p", "argv": ["/bin/sleep", "60"], "cwd": "file:///", "env": {}, "tty": false});
+        let params = serde_json::from_value(params).unwrap();
+        // Polled once: the name is reserved, and the rest goes on without the caller.
+        assert!(session.start(params, ConnectionId::next()).now_or_never().is_none());
+        let id = ProcessId::from("p");
+        assert!(matches!(session.process(&id), Lookup::Starting));
+        assert!(session.terminate(&id, Some(Duration::from_secs(60))));
+        assert!(session.terminate(&id, Some(Duration::ZERO)));
+        let process = loop {
+            match session.process(&id) {
+                Lookup::Found(process) => break process,
+                _ => session.start_settled.notified().await,
+            }
+        };
+        let mut news = process.log().subscribe();
+        while !process.log().status().closed {
+            news.changed().await.unwrap();
+        }
+        let exit = process.log().status().exit;
+        assert!(matches!(exit, Some(Exit { code: 137, reason: ExitReason::Terminated, .. })), "{exit:?}");
+    }
 }
