@@ -237,17 +237,20 @@ impl ExecProcess for LocalProcess {
     fn write(&self, chunk: Vec<u8>) -> BoxFuture<'_, Result<WriteResponse>> {
         Box::pin(async move {
             let mut next = self.next_write.lock().await;
-            let status = match self.process.write(&next.to_string(), chunk, &self.owner.waiting) {
+            let id = next.to_string();
+            // Spent before the wait: a write that is dropped in it may have been accepted.
+            *next += 1;
+            let status = match self.process.write(&id, chunk, &self.owner.waiting) {
                 WriteOutcome::Done(status) => status,
                 WriteOutcome::Waiting(answer) => answer.await.unwrap_or(WriteStatus::StdinClosed),
-                // The number stays: what was refused has to come again before anything else is written.
                 WriteOutcome::Full => {
+                    // What was refused has to come again before anything else is written.
+                    *next -= 1;
                     return Err(ProcessCallError::StdinFull(self.process.id().clone())
                         .into_error_object()
                         .into());
                 }
             };
-            *next += 1;
             Ok(WriteResponse { status })
         })
     }
