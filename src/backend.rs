@@ -161,7 +161,9 @@ pub trait ExecProcess: Send + Sync {
         after_seq: Option<u64>,
         max_bytes: Option<usize>,
         wait_ms: Option<u64>,
-    ) -> BoxFuture<'_, Result<ReadResponse>>;
+    ) -> BoxFuture<'_, Result<ReadResponse>> {
+        Box::pin(async move { Ok(self.read_accounted(after_seq, max_bytes, wait_ms).await?.response) })
+    }
 
     /// [`Self::read`] with what is lost.
     ///

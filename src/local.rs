@@ -4,7 +4,6 @@
 //! the backend and end when it and all handles of its processes are gone.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,8 +18,8 @@ use crate::process::feed::Feed;
 use crate::process::log::{Event, Taken};
 use crate::process::{Process, ProcessError, WaitingBudget, WriteOutcome};
 use crate::protocol::process::{
-    AccountedRead, ExecParams, ListResponse, ProcessId, ProcessOutputChunk, ProcessSignal, ReadResponse,
-    SignalTarget, StartOptions, StartParams, TerminalSize, WriteResponse, WriteStatus,
+    AccountedRead, ExecParams, ListResponse, ProcessId, ProcessOutputChunk, ProcessSignal, SignalTarget,
+    StartOptions, StartParams, TerminalSize, WriteResponse, WriteStatus,
 };
 use crate::session::{
     ConnectionId, Executor, ExecutorSettings, ReadRequest, Session, read_now, wait_for_news,
@@ -112,7 +111,8 @@ struct LocalProcess {
     events: Arc<ExecProcessEvents>,
     wake: watch::Receiver<u64>,
     accounting: Arc<Mutex<OutputAccounting>>,
-    next_write: AtomicU64,
+    /// Number of the next write. Locked for the time of a write, so that they keep their order.
+    next_write: tokio::sync::Mutex<u64>,
 }
 
 impl LocalProcess {
@@ -123,7 +123,7 @@ impl LocalProcess {
         let feed = Feed::new(true);
         process.log().watch(&feed, true);
         tokio::spawn(hand_on(feed, Arc::clone(&events), wake, Arc::clone(&accounting)));
-        Self { process, owner, events, wake: wakes, accounting, next_write: AtomicU64::new(1) }
+        Self { process, owner, events, wake: wakes, accounting, next_write: tokio::sync::Mutex::new(1) }
     }
 
     fn refused(&self, error: ProcessError) -> ExecServerError {
@@ -212,15 +212,6 @@ impl ExecProcess for LocalProcess {
         self.events.subscribe_paced()
     }
 
-    fn read(
-        &self,
-        after_seq: Option<u64>,
-        max_bytes: Option<usize>,
-        wait_ms: Option<u64>,
-    ) -> BoxFuture<'_, Result<ReadResponse>> {
-        Box::pin(async move { Ok(self.read_accounted(after_seq, max_bytes, wait_ms).await?.response) })
-    }
-
     fn read_accounted(
         &self,
         after_seq: Option<u64>,
@@ -245,11 +236,16 @@ impl ExecProcess for LocalProcess {
 
     fn write(&self, chunk: Vec<u8>) -> BoxFuture<'_, Result<WriteResponse>> {
         Box::pin(async move {
-            let id = self.next_write.fetch_add(1, Ordering::Relaxed).to_string();
+            let mut next = self.next_write.lock().await;
+            let id = next.to_string();
+            // Spent before the wait: a write that is dropped in it may have been accepted.
+            *next += 1;
             let status = match self.process.write(&id, chunk, &self.owner.waiting) {
                 WriteOutcome::Done(status) => status,
                 WriteOutcome::Waiting(answer) => answer.await.unwrap_or(WriteStatus::StdinClosed),
                 WriteOutcome::Full => {
+                    // What was refused has to come again before anything else is written.
+                    *next -= 1;
                     return Err(ProcessCallError::StdinFull(self.process.id().clone())
                         .into_error_object()
                         .into());

@@ -27,6 +27,9 @@ use super::stream::ServerStream;
 use crate::config::HostName;
 use crate::rpc::websocket::WebSocket;
 
+/// What the head of a request may take; more is answered with 431.
+const HEAD_BYTES: usize = 64 << 10;
+
 /// Where a connection comes from.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Peer {
@@ -79,6 +82,7 @@ pub(super) async fn serve(stream: ServerStream, peer: Peer, site: Arc<Site>) {
     let http = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_timeout)
+        .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
         .with_upgrades();
     tokio::select! {
