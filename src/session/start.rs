@@ -82,9 +82,7 @@ impl Session {
         check(&params)?;
         let params = Arc::new(normal(params));
         loop {
-            let settled = self.start_settled.notified();
-            tokio::pin!(settled);
-            settled.as_mut().enable();
+            let mut settled = self.start_settled.subscribe();
             match self.reserve(&params, origin)? {
                 Reserved::New(live) => {
                     let session = Arc::clone(self);
@@ -96,7 +94,7 @@ impl Session {
                     result.already_started = true;
                     return Ok(Started { result, session: Arc::clone(self), process });
                 }
-                Reserved::InProgress => settled.await,
+                Reserved::InProgress => drop(settled.changed().await),
             }
         }
     }
@@ -160,8 +158,7 @@ impl Session {
                 Err(error)
             }
         };
-        self.start_settled.notify_waiters();
-        self.start_settled.notify_one();
+        self.start_settled.send_replace(());
         outcome
     }
 }
@@ -301,10 +298,11 @@ mod tests {
         assert!(matches!(session.process(&id), Lookup::Starting));
         assert!(session.terminate(&id, Some(Duration::from_secs(60))));
         assert!(session.terminate(&id, Some(Duration::ZERO)));
+        let mut settled = session.start_settled.subscribe();
         let process = loop {
             match session.process(&id) {
                 Lookup::Found(process) => break process,
-                _ => session.start_settled.notified().await,
+                _ => settled.changed().await.unwrap(),
             }
         };
         let mut news = process.log().subscribe();
