@@ -134,32 +134,30 @@ impl Session {
     }
 
     async fn launch(self: Arc<Self>, params: Arc<StartParams>, live: Live) -> Result<Started, StartError> {
-        let id = &params.exec.process_id;
+        let reserved = Reservation { session: Arc::clone(&self), id: &params.exec.process_id };
         let sandbox = sandbox_type(params.exec.sandbox.is_some());
-        let started = match spec(&params, &self.executor) {
-            Ok(spec) => {
-                Process::start(spec, self.mark.run(), self.executor.output()).await.map_err(StartError::from)
-            }
-            Err(error) => Err(error),
-        };
-        let outcome = match started {
-            Ok((process, actor)) => {
-                let end = self.table().fill(&process, sandbox);
-                let session = Arc::clone(&self);
-                tokio::spawn(own(Arc::downgrade(&session), Arc::clone(&process), actor, live));
-                if let Some(grace) = end {
-                    process.terminate(grace);
-                }
-                let result = answer(&params.exec, sandbox);
-                Ok(Started { result, session, process })
-            }
-            Err(error) => {
-                self.table().release(id);
-                Err(error)
-            }
-        };
-        self.start_settled.send_replace(());
-        outcome
+        let spec = spec(&params, &self.executor)?;
+        let (process, actor) = Process::start(spec, self.mark.run(), self.executor.output()).await?;
+        let end = self.table().fill(&process, sandbox);
+        drop(reserved);
+        tokio::spawn(own(Arc::downgrade(&self), Arc::clone(&process), actor, live));
+        if let Some(grace) = end {
+            process.terminate(grace);
+        }
+        Ok(Started { result: answer(&params.exec, sandbox), session: self, process })
+    }
+}
+
+/// A name taken for a start in progress. Dropped, it is free again, unless a process has filled it.
+struct Reservation<'a> {
+    session: Arc<Session>,
+    id: &'a ProcessId,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.session.table().release(self.id);
+        self.session.start_settled.send_replace(());
     }
 }
 
