@@ -82,9 +82,7 @@ impl Session {
         check(&params)?;
         let params = Arc::new(normal(params));
         loop {
-            let settled = self.start_settled.notified();
-            tokio::pin!(settled);
-            settled.as_mut().enable();
+            let mut settled = self.start_settled.subscribe();
             match self.reserve(&params, origin)? {
                 Reserved::New(live) => {
                     let session = Arc::clone(self);
@@ -96,7 +94,7 @@ impl Session {
                     result.already_started = true;
                     return Ok(Started { result, session: Arc::clone(self), process });
                 }
-                Reserved::InProgress => settled.await,
+                Reserved::InProgress => drop(settled.changed().await),
             }
         }
     }
@@ -136,33 +134,30 @@ impl Session {
     }
 
     async fn launch(self: Arc<Self>, params: Arc<StartParams>, live: Live) -> Result<Started, StartError> {
-        let id = &params.exec.process_id;
+        let reserved = Reservation { session: Arc::clone(&self), id: &params.exec.process_id };
         let sandbox = sandbox_type(params.exec.sandbox.is_some());
-        let started = match spec(&params, &self.executor) {
-            Ok(spec) => {
-                Process::start(spec, self.mark.run(), self.executor.output()).await.map_err(StartError::from)
-            }
-            Err(error) => Err(error),
-        };
-        let outcome = match started {
-            Ok((process, actor)) => {
-                let end = self.table().fill(&process, sandbox);
-                let session = Arc::clone(&self);
-                tokio::spawn(own(Arc::downgrade(&session), Arc::clone(&process), actor, live));
-                if let Some(grace) = end {
-                    process.terminate(grace);
-                }
-                let result = answer(&params.exec, sandbox);
-                Ok(Started { result, session, process })
-            }
-            Err(error) => {
-                self.table().release(id);
-                Err(error)
-            }
-        };
-        self.start_settled.notify_waiters();
-        self.start_settled.notify_one();
-        outcome
+        let spec = spec(&params, &self.executor)?;
+        let (process, actor) = Process::start(spec, self.mark.run(), self.executor.output()).await?;
+        let end = self.table().fill(&process, sandbox);
+        drop(reserved);
+        tokio::spawn(own(Arc::downgrade(&self), Arc::clone(&process), actor, live));
+        if let Some(grace) = end {
+            process.terminate(grace);
+        }
+        Ok(Started { result: answer(&params.exec, sandbox), session: self, process })
+    }
+}
+
+/// A name taken for a start in progress. Dropped, it is free again, unless a process has filled it.
+struct Reservation<'a> {
+    session: Arc<Session>,
+    id: &'a ProcessId,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.session.table().release(self.id);
+        self.session.start_settled.send_replace(());
     }
 }
 
@@ -301,10 +296,11 @@ mod tests {
         assert!(matches!(session.process(&id), Lookup::Starting));
         assert!(session.terminate(&id, Some(Duration::from_secs(60))));
         assert!(session.terminate(&id, Some(Duration::ZERO)));
+        let mut settled = session.start_settled.subscribe();
         let process = loop {
             match session.process(&id) {
                 Lookup::Found(process) => break process,
-                _ => session.start_settled.notified().await,
+                _ => settled.changed().await.unwrap(),
             }
         };
         let mut news = process.log().subscribe();

@@ -84,8 +84,11 @@ impl Table {
         self.entries.insert(id, Entry::Starting { params, origin, end: None });
     }
 
+    /// Frees a name that a start has not filled.
     pub(super) fn release(&mut self, id: &ProcessId) {
-        self.entries.remove(id);
+        if matches!(self.entries.get(id), Some(Entry::Starting { .. })) {
+            self.entries.remove(id);
+        }
     }
 
     /// The reserved name now means this process. Returns the grace if its end was asked for already.

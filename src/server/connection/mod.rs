@@ -168,6 +168,12 @@ enum End {
     Close(CloseCode, &'static str),
 }
 
+impl From<std::io::Error> for End {
+    fn from(error: std::io::Error) -> Self {
+        Self::Transport(error.into())
+    }
+}
+
 /// What happened next.
 enum Turn {
     Received(Received),
@@ -267,8 +273,8 @@ impl<T: Transport> Connection<T> {
             return Poll::Ready(Turn::Received(received));
         }
         self.burst = 0;
-        if let Poll::Ready(Err(error)) = self.poll_write(cx) {
-            return Poll::Ready(Turn::End(End::Transport(error.into())));
+        if let Poll::Ready(Err(end)) = self.poll_write(cx) {
+            return Poll::Ready(Turn::End(end));
         }
         // A full burst ended reading without having asked to be woken for more.
         if self.accepts_input()
@@ -297,7 +303,7 @@ impl<T: Transport> Connection<T> {
 
     /// Hands replies and events to the transport as it has room, and flushes. Pending when all is written that can
     /// be; every waker is registered then.
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         loop {
             while self.has_output(cx)? {
                 if self.transport.poll_ready(cx)?.is_pending() {
@@ -319,7 +325,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Makes sure that there is something to send, if there is anything.
-    fn has_output(&mut self, cx: &mut Context<'_>) -> std::io::Result<bool> {
+    fn has_output(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         if !self.replies.is_empty() || !self.events.is_empty() {
             return Ok(true);
         }
@@ -347,7 +353,7 @@ impl<T: Transport> Connection<T> {
                     }));
                     return Ok(self.poll_spooled(cx));
                 }
-                Taken::Lagged => return Err(std::io::Error::other(SLOW_OBSERVER)),
+                Taken::Lagged => return Err(End::Close(CloseCode::TryAgainLater, SLOW_OBSERVER)),
             }
         }
         Ok(false)
@@ -465,9 +471,6 @@ impl<T: Transport> Connection<T> {
             End::Transport(EndReason::Framing(_)) => (CloseCode::Protocol, "the framing is broken"),
             End::Transport(EndReason::NotUtf8) => (CloseCode::NotUtf8, "a text message is not UTF-8"),
             End::Transport(EndReason::TooLarge) => (CloseCode::TooLarge, "a message is larger than 64 MiB"),
-            End::Transport(EndReason::Io(error)) if error.to_string() == SLOW_OBSERVER => {
-                (CloseCode::TryAgainLater, SLOW_OBSERVER)
-            }
             End::Transport(EndReason::Closed) => (CloseCode::Normal, ""),
             End::Transport(EndReason::Io(_)) => return,
         };
