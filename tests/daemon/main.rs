@@ -1,0 +1,4 @@
+//! The daemon from outside: real processes, real sockets, the real program.
+
+mod output;
+mod support;
