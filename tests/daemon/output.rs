@@ -15,7 +15,12 @@ fn stream(tty: bool) -> &'static str {
 }
 
 /// Reads everything that is kept behind a number, page by page.
-async fn read_all(client: &Client, process: &str, mut after: u64, max_bytes: Option<u64>) -> (Vec<u8>, Vec<Value>) {
+async fn read_all(
+    client: &Client,
+    process: &str,
+    mut after: u64,
+    max_bytes: Option<u64>,
+) -> (Vec<u8>, Vec<Value>) {
     let (mut bytes, mut lost) = (Vec::new(), Vec::new());
     loop {
         let params = json!({"processId": process, "afterSeq": after, "maxBytes": max_bytes, "waitMs": 0});
@@ -50,7 +55,8 @@ async fn output_of_programs_that_exit_at_once(tty: bool, count: usize) {
             let text = text[..sizes[number % sizes.len()]].to_owned();
             let start = match number % 3 {
                 0 => Start::argv(["/usr/bin/printf", "%s", &text]),
-                1 => Start::sh("printf %s \"$0\"").with("argv", json!(["/bin/sh", "-c", "printf %s \"$0\"", text])),
+                1 => Start::sh("printf %s \"$0\"")
+                    .with("argv", json!(["/bin/sh", "-c", "printf %s \"$0\"", text])),
                 _ => Start::argv(["/bin/bash", "-c", "exec printf %s \"$1\"", "bash", &text]),
             };
             (start.tty(tty), text)
@@ -372,7 +378,8 @@ async fn a_stalled_reader_stalls_the_writer_and_nobody_else(tty: bool) {
     stalled.pause(true);
     let before = daemon.resident();
     let observer = Client::observe(daemon.url(), &stalled.session_id()).await;
-    let pid = i32::try_from(observer.ok("process/list", json!({})).await["processes"][0]["pid"].as_i64().unwrap());
+    let pid =
+        i32::try_from(observer.ok("process/list", json!({})).await["processes"][0]["pid"].as_i64().unwrap());
     let pid = pid.unwrap();
     drop(observer);
     // Blocked for good: a second in which the writer used no processor time.
@@ -399,5 +406,8 @@ async fn a_stalled_reader_stalls_the_writer_and_nobody_else(tty: bool) {
     run.assert_whole();
     let text = run.text().replace('\r', "");
     assert!(text.len() > 100_000 && text.lines().rev().skip(1).all(|line| line == "0123456789"));
-    assert_eq!(run.closed["outputBytes"][stream(tty)].as_u64().unwrap(), (run.stdout.len() + run.pty.len()) as u64);
+    assert_eq!(
+        run.closed["outputBytes"][stream(tty)].as_u64().unwrap(),
+        (run.stdout.len() + run.pty.len()) as u64
+    );
 }

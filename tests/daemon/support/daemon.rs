@@ -81,7 +81,10 @@ impl Setup {
         let mut urls = Vec::new();
         for _ in 0..self.listen.len().max(1) {
             let mut line = String::new();
-            timeout(LIMIT, stdout.read_line(&mut line)).await.expect("it says where it listens").expect("text");
+            timeout(LIMIT, stdout.read_line(&mut line))
+                .await
+                .expect("it says where it listens")
+                .expect("text");
             let log = || std::fs::read_to_string(home.path().join("stderr")).unwrap_or_default();
             assert!(line.ends_with('\n'), "the daemon ended: {}", log());
             urls.push(line.trim_end().to_owned());
@@ -109,7 +112,21 @@ pub(crate) struct Daemon {
     home: tempfile::TempDir,
 }
 
+/// What the server said helps when a test fails.
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the server's log: {}", self.log());
+        }
+    }
+}
+
 impl Daemon {
+    /// What it wrote to its standard error.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.home.path().join("stderr")).unwrap_or_default()
+    }
+
     pub(crate) fn setup() -> Setup {
         Setup { listen: Vec::new(), wrapper: Vec::new(), arguments: Vec::new(), variables: Vec::new() }
     }

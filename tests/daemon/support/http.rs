@@ -43,5 +43,8 @@ pub(crate) async fn read_head(socket: &mut TcpStream) -> String {
 
 /// The status of an answer's head.
 pub(crate) fn status(head: &str) -> u16 {
-    head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no status in {head:?}"))
+    head.split(' ')
+        .nth(1)
+        .and_then(|word| word.parse().ok())
+        .unwrap_or_else(|| panic!("no status in {head:?}"))
 }

@@ -40,6 +40,9 @@ impl Marker {
 impl Drop for Marker {
     fn drop(&mut self) {
         for pid in self.pids() {
+            if std::thread::panicking() {
+                eprintln!("left behind: {pid} {:?} {}", stat(pid), command_line(pid));
+            }
             kill(pid, rustix::process::Signal::KILL);
         }
     }
@@ -53,7 +56,10 @@ pub(crate) fn kill(pid: i32, signal: rustix::process::Signal) {
 }
 
 fn pids() -> impl Iterator<Item = i32> {
-    fs::read_dir("/proc").expect("/proc").flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    fs::read_dir("/proc")
+        .expect("/proc")
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 fn command_line(pid: i32) -> String {
@@ -75,9 +81,8 @@ pub(crate) fn state(pid: i32) -> Option<char> {
 
 /// Children of a process that nobody has reaped.
 pub(crate) fn zombies_of(parent: i32) -> Vec<i32> {
-    let is_zombie = |pid: &i32| {
-        stat(*pid).is_some_and(|fields| fields[0] == "Z" && fields[1] == parent.to_string())
-    };
+    let is_zombie =
+        |pid: &i32| stat(*pid).is_some_and(|fields| fields[0] == "Z" && fields[1] == parent.to_string());
     pids().filter(is_zombie).collect()
 }
 

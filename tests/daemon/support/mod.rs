@@ -49,7 +49,9 @@ pub(crate) fn uri(path: &std::path::Path) -> String {
     let mut text = String::from("file://");
     for &byte in path.as_os_str().as_bytes() {
         match byte {
-            b'/' | b'-' | b'_' | b'.' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => text.push(char::from(byte)),
+            b'/' | b'-' | b'_' | b'.' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                text.push(char::from(byte))
+            }
             _ => text.push_str(&format!("%{byte:02X}")),
         }
     }
