@@ -2,8 +2,11 @@
 
 pub mod backend;
 pub mod cli;
+pub mod client;
 pub mod config;
+pub mod environment;
 pub mod environment_config;
+pub mod environment_info;
 pub mod error_map;
 pub mod fs;
 pub mod fsops;

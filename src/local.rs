@@ -58,8 +58,14 @@ impl LocalBackend {
     /// A backend with its own session.
     #[must_use]
     pub fn new(settings: ExecutorSettings) -> Self {
+        Self::with_mark(settings, ServerMark::new())
+    }
+
+    /// A backend whose processes carry a mark that others, such as a guard, know.
+    #[must_use]
+    pub fn with_mark(settings: ExecutorSettings, mark: ServerMark) -> Self {
         let grace = settings.grace;
-        let executor = Executor::new(settings, ServerMark::new(), std::env::vars_os().collect());
+        let executor = Executor::new(settings, mark, std::env::vars_os().collect());
         let session = Session::new("local", executor);
         let waiting = WaitingBudget::new(WAITING_BYTES);
         Self { owner: Arc::new(Owner { session, connection: ConnectionId::next(), waiting, grace }) }

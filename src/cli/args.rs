@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::help;
 pub use super::serve_args::ServeArgs;
+use crate::protocol::process::ProcessSignal;
 
 /// Runs processes and serves files for coding agents, over JSON-RPC on WebSocket.
 ///
@@ -37,7 +38,7 @@ pub enum Command {
     Ps(PsArgs),
     /// Print the output of a process.
     Logs(LogsArgs),
-    /// Signal a process.
+    /// End a process with all that came of it, or signal it.
     Kill(KillArgs),
 }
 
@@ -64,13 +65,16 @@ pub struct ClientArgs {
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_long_help = help::RUN)]
 pub struct RunArgs {
-    /// How to reach the server.
-    #[command(flatten)]
-    pub client: ClientArgs,
+    /// The server: ws://HOST:PORT or unix:/path. Without it the program runs in this process.
+    #[arg(long, env = "EXEC_SERVER_URL")]
+    pub url: Option<String>,
+    /// File with the token to send.
+    #[arg(long, value_name = "FILE", env = "EXEC_SERVER_TOKEN_FILE", hide_env_values = true)]
+    pub token_file: Option<PathBuf>,
     /// Give the program a terminal.
     #[arg(short = 't', long)]
     pub tty: bool,
-    /// Directory on the server to start in.
+    /// Directory to start in, from the server's own one. Without it the server's own, or here the current one.
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<String>,
     /// Set a variable of the program; repeatable.
@@ -121,9 +125,9 @@ pub struct KillArgs {
     /// The session of the process, when several have one of that id.
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
-    /// The signal, by name.
-    #[arg(short, long, value_name = "SIG", default_value = "TERM")]
-    pub signal: String,
+    /// Send this signal to its process group, instead of ending its whole tree.
+    #[arg(short, long, value_name = "SIG", value_parser = super::kill::signal)]
+    pub signal: Option<ProcessSignal>,
     /// The process.
     #[arg(value_name = "ID")]
     pub process: String,

@@ -29,12 +29,18 @@ Examples:
 The output is valid TOML; secrets are shown as (set).";
 
 pub(super) const RUN: &str = "\
-Examples:
-  exec-server run -- uname -a
-  exec-server run -t -- bash
-  exec-server run --url ws://build.example:8765 --token-file ./token --cwd /src -e CI=1 -- make test
+Input, output, signals and the exit code pass as if the program ran here. Over a connection that is lost and found
+again nothing is lost or repeated. The first two interrupts are the program's, the third ends its whole tree.
 
-The exit code is that of PROGRAM.";
+Examples:
+  exec-server run --url ws://127.0.0.1:8765 -- uname -a
+  exec-server run --url ws://127.0.0.1:8765 -t -- bash
+  exec-server run --url unix:/run/exec-server.sock --token-file ./token --cwd /src -e CI=1 -- make test
+  exec-server run -- make test
+      Without --url: in this process, with nothing left behind.
+
+Exit codes: that of PROGRAM, 128 + N if signal N ended it; 125 it could not be run, 126 it is not executable, 127 it
+was not found, 141 the reader of the output has gone, 255 the connection was lost for good.";
 
 pub(super) const PS: &str = "\
 Examples:
@@ -47,6 +53,8 @@ Examples:
   exec-server logs -f build-1";
 
 pub(super) const KILL: &str = "\
+Without a signal the whole tree ends: SIGTERM, and SIGKILL after the server's grace to whatever is left.
+
 Examples:
   exec-server kill build-1
   exec-server kill -s INT build-1";

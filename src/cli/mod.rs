@@ -3,15 +3,18 @@
 //! Exit codes: 0 done, 1 a setting or the work failed (one clear sentence on stderr), 2 the arguments are wrong.
 
 pub mod args;
+mod client;
 mod config_check;
 mod help;
 mod kill;
+mod local;
 mod logs;
 mod ps;
 mod run;
 mod serve;
 mod serve_args;
 mod settings;
+mod terminal;
 
 use std::process::ExitCode;
 

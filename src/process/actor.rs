@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -19,7 +19,11 @@ use crate::spawn::{Child, ExitStatus};
 /// One read takes at most this much.
 const READ_BYTES: usize = 64 << 10;
 /// What is read of one stream before the others get their turn.
-const TURN_BYTES: usize = 256 << 10;
+const TURN_BYTES: usize = 128 << 10;
+/// A stream that gives this much at once is a busy one.
+const BUSY_BYTES: usize = 512;
+/// A terminal that has more gives at least this much to one read.
+const TERMINAL_READ: usize = 4095;
 
 thread_local! {
     /// Chunks are copied out of it at their size, so a process costs no buffer while it is quiet.
@@ -43,8 +47,8 @@ enum End {
 enum Progress {
     /// There may be more at once.
     More,
-    /// Nothing more for now.
-    Drained,
+    /// Nothing more for now, after this much.
+    Drained { taken: usize },
     /// Nothing more ever.
     Ended,
 }
@@ -65,72 +69,79 @@ impl Source {
     /// Waits until a read makes sense, then reads a turn's worth into the log. Cancel-safe: it waits for readiness
     /// only, and between a read and the log there is no await.
     async fn read_turn(&mut self, log: &Arc<OutputLog>) {
-        let mut taken = 0;
-        let progress = match &self.end {
+        let turn = match &self.end {
             None => std::future::pending().await,
-            Some(End::Pipe(fd)) => {
-                let Ok(mut ready) = fd.readable().await else { return self.end = None };
-                let progress = read_into(log, self.stream, fd.get_ref(), &mut taken);
-                if matches!(progress, Progress::Drained) {
-                    ready.clear_ready();
-                }
-                progress
-            }
-            Some(End::Terminal(fd)) => {
-                let Ok(mut ready) = fd.readable().await else { return self.end = None };
-                let progress = read_into(log, self.stream, fd.get_ref(), &mut taken);
-                if matches!(progress, Progress::Drained) {
-                    ready.clear_ready();
-                }
-                progress
-            }
+            Some(End::Pipe(fd)) => turn(fd, self.stream, log).await,
+            Some(End::Terminal(fd)) => turn(fd, self.stream, log).await,
         };
-        if matches!(progress, Progress::Ended) {
-            self.end = None;
+        match turn {
+            Ok(Progress::Ended) | Err(_) => self.end = None,
+            // More is probably on its way: looking again after the others' turn costs less than being woken for it.
+            Ok(Progress::Drained { taken }) if taken >= BUSY_BYTES => tokio::task::yield_now().await,
+            Ok(Progress::Drained { .. } | Progress::More) => {}
         }
     }
 
     /// Reads what is there, without waiting, as far as the log has room. With `abandon` an empty stream counts as
     /// ended.
     fn drain(&mut self, log: &Arc<OutputLog>, abandon: bool) {
-        let mut taken = 0;
         let progress = match &self.end {
             None => return,
-            Some(End::Pipe(fd)) => read_into(log, self.stream, fd.get_ref(), &mut taken),
-            Some(End::Terminal(fd)) => read_into(log, self.stream, fd.get_ref(), &mut taken),
+            Some(End::Pipe(fd)) => read_into(log, self.stream, fd.get_ref()),
+            Some(End::Terminal(fd)) => read_into(log, self.stream, fd.get_ref()),
         };
-        if matches!(progress, Progress::Ended) || (abandon && matches!(progress, Progress::Drained)) {
+        if matches!(progress, Progress::Ended) || (abandon && matches!(progress, Progress::Drained { .. })) {
             self.end = None;
         }
     }
 }
 
+/// Waits for readiness, then reads a turn's worth. A stream that gave much stays marked as ready.
+async fn turn<T: AsRawFd + AsFd>(
+    fd: &AsyncFd<T>,
+    stream: ExecOutputStream,
+    log: &Arc<OutputLog>,
+) -> io::Result<Progress> {
+    let mut ready = fd.readable().await?;
+    let progress = read_into(log, stream, fd.get_ref());
+    if matches!(progress, Progress::Drained { taken } if taken < BUSY_BYTES) {
+        ready.clear_ready();
+    }
+    Ok(progress)
+}
+
 /// Reads until the descriptor has nothing, the log has no room, or the turn is over.
-fn read_into(log: &Arc<OutputLog>, stream: ExecOutputStream, fd: impl AsFd, taken: &mut usize) -> Progress {
-    SCRATCH.with_borrow_mut(|buffer| {
-        while *taken < TURN_BYTES {
-            let room = usize::try_from(log.window()).unwrap_or(usize::MAX).min(buffer.len());
-            if room == 0 {
+fn read_into(log: &Arc<OutputLog>, stream: ExecOutputStream, fd: impl AsFd) -> Progress {
+    let mut taken = 0;
+    let progress = SCRATCH.with_borrow_mut(|buffer| {
+        let mut room = log.window();
+        while taken < TURN_BYTES {
+            let wanted = usize::try_from(room).unwrap_or(usize::MAX).min(buffer.len());
+            if wanted == 0 {
                 return Progress::More;
             }
-            match rustix::io::read(fd.as_fd(), &mut buffer[..room]) {
+            match rustix::io::read(fd.as_fd(), &mut buffer[..wanted]) {
                 Ok(0) => return Progress::Ended,
                 Ok(count) => {
-                    log.append(stream, &buffer[..count]);
-                    *taken += count;
-                    // A short read has emptied it; new data makes it ready anew.
-                    if count < room {
-                        return Progress::Drained;
+                    room = log.append(stream, &buffer[..count]);
+                    taken += count;
+                    // A short read has emptied a pipe; new data makes it ready anew. A terminal gives a page at most.
+                    if count < wanted && count < TERMINAL_READ {
+                        return Progress::Drained { taken };
                     }
                 }
-                Err(Errno::AGAIN) => return Progress::Drained,
+                Err(Errno::AGAIN) => return Progress::Drained { taken },
                 Err(Errno::INTR) => {}
                 // A terminal reports the end of its last program as an I/O error.
                 Err(_) => return Progress::Ended,
             }
         }
         Progress::More
-    })
+    });
+    if taken > 0 {
+        log.announce();
+    }
+    progress
 }
 
 /// See the module's description.

@@ -11,6 +11,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::handle::Process;
 use crate::spawn::tree::{Census, Scope, kill_all};
 
+/// Most trees have ended by then, and are spared the look at all processes.
+const AT_ONCE: Duration = Duration::from_millis(20);
 /// How often the rest of a tree is looked for during its grace.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How long killing goes on; only a tree that forks as fast as it is killed needs more than a moment.
@@ -64,7 +66,8 @@ impl Process {
             None => {
                 let (sender, receiver) = watch::channel(deadline);
                 ending.deadline = Some(sender);
-                tokio::spawn(Arc::clone(self).see_to_the_end(receiver));
+                let whole = status.exit.is_none();
+                tokio::spawn(Arc::clone(self).see_to_the_end(receiver, whole));
             }
         }
         true
@@ -75,17 +78,18 @@ impl Process {
         if self.tty() { &[Signal::TERM, Signal::HUP, Signal::CONT] } else { &[Signal::TERM, Signal::CONT] }
     }
 
-    fn scope(&self) -> Scope {
-        let exited = self.log().status().exit.is_some();
-        let holding = exited.then(|| self.streams.iter().cloned().collect::<HashSet<_>>());
+    /// The whole tree, or of it what holds the process's streams.
+    fn scope(&self, whole: bool) -> Scope {
+        let holding = (!whole).then(|| self.streams.iter().cloned().collect::<HashSet<_>>());
         Scope { marks: self.mark.range(), leaders: vec![self.pid()], holding }
     }
 
-    async fn see_to_the_end(self: Arc<Self>, mut deadline: watch::Receiver<Instant>) {
-        let scope = self.scope();
+    async fn see_to_the_end(self: Arc<Self>, mut deadline: watch::Receiver<Instant>, whole: bool) {
+        self.wait_for_exit(Instant::now() + AT_ONCE, &mut deadline).await;
+        let scope = self.scope(whole);
         let grace_left = *deadline.borrow_and_update() > Instant::now();
         if grace_left {
-            let group = scope.holding.is_none().then_some(self.pid());
+            let group = whole.then_some(self.pid());
             for member in Census::after_now().await.members(&scope) {
                 // The leader's group has got it already.
                 if Some(member.group()) != group {
@@ -99,9 +103,21 @@ impl Process {
         self.abandon.notify_one();
     }
 
+    /// Until the leader has ended, at most to `until` or the end of the grace.
+    async fn wait_for_exit(&self, until: Instant, deadline: &mut watch::Receiver<Instant>) {
+        let mut news = self.log().subscribe();
+        while self.log().status().exit.is_none() {
+            let until = until.min(*deadline.borrow_and_update());
+            tokio::select! {
+                _ = news.changed() => {}
+                _ = deadline.changed() => {}
+                () = sleep_until(until) => return,
+            }
+        }
+    }
+
     /// Until the tree is gone or its grace is over.
     async fn wait_for_grace(&self, scope: &Scope, deadline: &mut watch::Receiver<Instant>) {
-        let mut news = self.log().subscribe();
         loop {
             let until = *deadline.borrow_and_update();
             if until <= Instant::now() {
@@ -113,11 +129,7 @@ impl Process {
                 }
                 let _ = timeout_at(until.min(Instant::now() + LOOK_AGAIN), deadline.changed()).await;
             } else {
-                tokio::select! {
-                    _ = news.changed() => {}
-                    _ = deadline.changed() => {}
-                    () = sleep_until(until) => {}
-                }
+                self.wait_for_exit(until, deadline).await;
             }
         }
     }

@@ -231,15 +231,21 @@ impl OutputLog {
 
     // ---- writing: the actor alone ----
 
-    /// Adds output, joined to the newest chunk while that has not been seen.
-    pub(super) fn append(self: &Arc<Self>, stream: ExecOutputStream, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
+    /// Adds output, joined to the newest chunk while that has not been seen. Readers learn of it by
+    /// [`Self::announce`], so that one look at a stream is told once however many reads it takes. Returns how many
+    /// bytes may still be added before the pacing feed is a window behind.
+    pub(super) fn append(&self, stream: ExecOutputStream, bytes: &[u8]) -> u64 {
         let mut state = self.state();
-        state.append(stream, bytes);
-        self.budget.memory_used.fetch_add(bytes.len(), Ordering::Relaxed);
-        self.announce(state);
+        if !bytes.is_empty() {
+            state.append(stream, bytes);
+            self.budget.memory_used.fetch_add(bytes.len(), Ordering::Relaxed);
+        }
+        state.window()
+    }
+
+    /// Tells readers of what was appended.
+    pub(super) fn announce(self: &Arc<Self>) {
+        self.tell(self.state());
     }
 
     /// Records the end of the process.
@@ -253,18 +259,18 @@ impl OutputLog {
         let mut state = self.state();
         let seq = state.number();
         state.exit = Some(Exit { seq, code, signal, reason, at_ms });
-        self.announce(state);
+        self.tell(state);
     }
 
     /// Records that nothing more will come.
     pub(super) fn close(self: &Arc<Self>) {
         let mut state = self.state();
         state.closed = Some(state.number());
-        self.announce(state);
+        self.tell(state);
         self.budget.add_closed(self);
     }
 
-    fn announce(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+    fn tell(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let mut wake = Vec::new();
         for cursor in state.cursors.iter_mut().filter(|cursor| !cursor.queued) {
             cursor.queued = true;

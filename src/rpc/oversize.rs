@@ -77,9 +77,9 @@ impl<S> OversizeGuard<S> {
         &self.io
     }
 
-    /// Payload bytes seen in all, while a message has begun and not ended.
+    /// Bytes seen in all, while a message has begun and not ended; at any time where frames are not looked at.
     pub(super) fn incoming_progress(&self) -> Option<u64> {
-        let within = self.message_bytes > 0 || !matches!(self.place, Place::Header);
+        let within = !self.enabled || self.message_bytes > 0 || !matches!(self.place, Place::Header);
         within.then_some(self.seen)
     }
 
@@ -264,6 +264,8 @@ impl<S: AsyncRead + Unpin> OversizeGuard<S> {
         if self.enabled {
             let kept = self.filter(&mut buffer.filled_mut()[start..]);
             buffer.set_filled(start + kept);
+        } else {
+            self.seen += (buffer.filled().len() - start) as u64;
         }
         Poll::Ready(Ok(()))
     }

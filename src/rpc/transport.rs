@@ -99,7 +99,7 @@ pub trait Transport: Send + Unpin + 'static {
     fn has_heartbeat(&self) -> bool;
 
     /// How much of a message that is still coming in has come, over the life of the connection; `None` between
-    /// messages. A peer cannot answer a heartbeat in the middle of a frame.
+    /// messages, where that is known. A peer cannot answer a heartbeat in the middle of a frame.
     fn incoming_progress(&self) -> Option<u64> {
         None
     }

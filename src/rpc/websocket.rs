@@ -27,6 +27,7 @@ const READ_BUFFER_BYTES: usize = 16 << 10;
 /// A WebSocket connection after its upgrade.
 pub struct WebSocket<S> {
     stream: WebSocketStream<OversizeGuard<S>>,
+    role: Role,
     /// Messages received, those cut by the guard included.
     received: u64,
     /// The beginning of a message whose rest the guard is still dropping.
@@ -54,7 +55,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> WebSocket<S> {
             .max_frame_size(Some(max_frame));
         let guard = OversizeGuard::new(stream, role == Role::Server);
         let stream = WebSocketStream::from_raw_socket(guard, role, Some(config)).await;
-        Self { stream, received: 0, cut: None, fragments: VecDeque::new() }
+        Self { stream, role, received: 0, cut: None, fragments: VecDeque::new() }
     }
 
     /// The stream below.
@@ -116,7 +117,11 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Transport for WebSocket
                 Some(Ok(Message::Binary(bytes))) => self.message(bytes),
                 Some(Ok(Message::Ping(_))) => Some(Received::Ping),
                 Some(Ok(Message::Pong(_))) => Some(Received::Pong),
-                // The answer to a close frame has been queued; the stream ends next.
+                // The answer to a close frame has been queued. A client does not wait for the end of the stream: it
+                // has a session to resume.
+                Some(Ok(Message::Close(_))) if self.role == Role::Client => {
+                    Some(Received::End(EndReason::Closed))
+                }
                 Some(Ok(Message::Close(_) | Message::Frame(_))) => None,
                 Some(Err(error)) => Some(Received::End(end_reason(error))),
                 None => Some(Received::End(EndReason::Closed)),

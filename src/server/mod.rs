@@ -4,7 +4,6 @@ pub mod auth;
 pub mod connection;
 pub mod host_check;
 mod http;
-pub mod info;
 pub mod listen;
 mod stream;
 
@@ -24,6 +23,7 @@ use self::listen::{BoundListener, ListenAddress};
 use self::stream::ServerStream;
 use crate::config::{Config, Settings, state_dir};
 use crate::environment_config::EnvironmentConfig;
+use crate::environment_info;
 use crate::process::{SpoolSettings, end_scope};
 use crate::rpc::lines::Lines;
 use crate::session::{Executor, ExecutorSettings, SessionRegistry};
@@ -155,8 +155,8 @@ fn find(environment: &[(OsString, OsString)], name: &str) -> Option<OsString> {
 
 fn shared(config: &Config, mark: ServerMark, environment: &[(OsString, OsString)]) -> Arc<Shared> {
     let variable = |name: &str| find(environment, name);
-    let info = info::gather(variable);
-    let home = info::home(&info);
+    let info = environment_info::gather(variable);
+    let home = environment_info::home(&info);
     let codex_home = variable("CODEX_HOME").filter(|home| !home.is_empty()).map(Into::into);
     let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
     let executor = Executor::new(executor_settings(config, &variable), mark, environment.to_vec());
@@ -210,7 +210,7 @@ async fn accept(
     loop {
         let Ok(place) = Arc::clone(&strangers).acquire_owned().await else { return };
         let accepted = tokio::select! {
-            accepted = accept_one(&listener) => accepted,
+            accepted = accept_one(&listener, site.shared.ping_timeout) => accepted,
             () = shutdown.cancelled() => return,
         };
         match accepted {
@@ -231,11 +231,11 @@ async fn accept(
     }
 }
 
-async fn accept_one(listener: &BoundListener) -> io::Result<Option<(ServerStream, Peer)>> {
+async fn accept_one(listener: &BoundListener, timeout: Duration) -> io::Result<Option<(ServerStream, Peer)>> {
     match listener {
         BoundListener::Tcp(listener, _) => {
             let (stream, peer) = listener.accept().await?;
-            Ok(Some((ServerStream::tcp(stream), Peer::Tcp(peer))))
+            Ok(Some((ServerStream::tcp(stream, timeout), Peer::Tcp(peer))))
         }
         BoundListener::Unix(socket) => {
             let (stream, _) = socket.listener().accept().await?;

@@ -3,9 +3,10 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use rustix::net::sockopt::{set_tcp_nodelay, set_tcp_quickack};
+use rustix::net::sockopt::{set_tcp_nodelay, set_tcp_quickack, set_tcp_user_timeout};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -24,10 +25,12 @@ enum Socket {
 }
 
 impl ServerStream {
-    /// Small messages leave at once.
-    pub(super) fn tcp(stream: TcpStream) -> Self {
-        // Without it everything still works, only later.
+    /// Small messages leave at once, and a peer that acknowledges nothing for `timeout` counts as gone, while one
+    /// that only reads slowly does not.
+    pub(super) fn tcp(stream: TcpStream, timeout: Duration) -> Self {
+        // Without these everything still works, only later.
         let _ = set_tcp_nodelay(&stream, true);
+        let _ = set_tcp_user_timeout(&stream, u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
         Self { ahead: Bytes::new(), socket: Socket::Tcp(stream) }
     }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::protocol::envelope::ErrorObject;
-use crate::protocol::process::{ProcessId, StartParams};
+use crate::protocol::process::ProcessId;
 use crate::protocol::{Method, code, environment, fs, process, session};
 
 /// Declares [`Call`] and its decoder from marker types.
@@ -11,6 +11,7 @@ macro_rules! calls {
     ($($name:ident($method:ty)),* $(,)?) => {
         /// A decoded request.
         #[derive(Debug)]
+        #[expect(clippy::large_enum_variant, reason = "calls are moved once and not kept in numbers")]
         pub(super) enum Call {
             $($name(<$method as Method>::Params),)*
         }
@@ -88,7 +89,7 @@ impl Call {
     /// The process that the call is about.
     pub(super) fn process_id(&self) -> Option<&ProcessId> {
         match self {
-            Self::Start(StartParams { exec, .. }) => Some(&exec.process_id),
+            Self::Start(params) => Some(&params.exec.process_id),
             Self::Read(params) => Some(&params.process_id),
             Self::Write(params) => Some(&params.process_id),
             Self::CloseStdin(params) => Some(&params.process_id),

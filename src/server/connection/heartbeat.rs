@@ -13,7 +13,9 @@ pub(super) struct Heartbeat {
     interval: Duration,
     timeout: Duration,
     next_ping: Instant,
-    /// Since when a ping is unanswered.
+    /// A ping has been made, but not yet written: a peer that reads slowly has not had a chance to answer it.
+    unwritten: bool,
+    /// Since when a ping that was written is unanswered.
     unanswered: Option<Instant>,
     /// Progress of an incoming message when it was last looked at.
     progress: Option<u64>,
@@ -32,7 +34,15 @@ pub(super) enum Due {
 
 impl Heartbeat {
     pub(super) fn new(interval: Duration, timeout: Duration, now: Instant) -> Self {
-        Self { interval, timeout, next_ping: now + interval, unanswered: None, progress: None, probe: None }
+        Self {
+            interval,
+            timeout,
+            next_ping: now + interval,
+            unwritten: false,
+            unanswered: None,
+            progress: None,
+            probe: None,
+        }
     }
 
     /// When to look again.
@@ -56,11 +66,18 @@ impl Heartbeat {
         }
         if self.next_ping <= now {
             self.next_ping = now + self.interval;
-            self.unanswered.get_or_insert(now);
+            self.unwritten = true;
             self.progress = self.progress.or(progress);
             return Due::Ping;
         }
         Due::Nothing
+    }
+
+    /// Everything has been written.
+    pub(super) fn written(&mut self, now: Instant) {
+        if std::mem::take(&mut self.unwritten) {
+            self.unanswered.get_or_insert(now);
+        }
     }
 
     /// A pong came.
@@ -94,12 +111,28 @@ mod tests {
         let mut heartbeat = Heartbeat::new(INTERVAL, TIMEOUT, start);
         assert_eq!(heartbeat.due(at(29), None), Due::Nothing);
         assert_eq!(heartbeat.due(at(30), None), Due::Ping);
+        heartbeat.written(at(30));
         heartbeat.answered();
         assert_eq!(heartbeat.due(at(60), None), Due::Ping);
+        heartbeat.written(at(60));
         heartbeat.alive();
         assert_eq!(heartbeat.due(at(90), None), Due::Ping);
+        heartbeat.written(at(90));
         assert_eq!(heartbeat.due(at(119), None), Due::Nothing);
         assert_eq!(heartbeat.due(at(120), None), Due::Dead);
+    }
+
+    #[test]
+    fn a_ping_that_cannot_be_written_is_not_held_against_the_peer() {
+        let start = Instant::now();
+        let mut heartbeat = Heartbeat::new(INTERVAL, TIMEOUT, start);
+        for round in 1..20 {
+            assert_eq!(heartbeat.due(start + INTERVAL * round, None), Due::Ping);
+        }
+        heartbeat.written(start + INTERVAL * 20);
+        assert_eq!(heartbeat.due(start + INTERVAL * 20, None), Due::Ping);
+        heartbeat.written(start + INTERVAL * 20);
+        assert_eq!(heartbeat.due(start + INTERVAL * 22, None), Due::Dead);
     }
 
     #[test]
@@ -108,6 +141,7 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut heartbeat = Heartbeat::new(INTERVAL, TIMEOUT, start);
         assert_eq!(heartbeat.due(at(30), Some(10)), Due::Ping);
+        heartbeat.written(at(30));
         assert_ne!(heartbeat.due(at(90), Some(20)), Due::Dead);
         assert_ne!(heartbeat.due(at(120), Some(30)), Due::Dead);
         assert_eq!(heartbeat.due(at(150), Some(30)), Due::Dead);

@@ -31,7 +31,7 @@ use self::work::{Done, Reply, Tools};
 use crate::environment_config::EnvironmentConfig;
 use crate::fs::FileSystem;
 use crate::process::WaitingBudget;
-use crate::process::log::{Event, OutputLog, Taken};
+use crate::process::log::{Chunk, Event, OutputLog, Taken};
 use crate::protocol::envelope::{ErrorObject, Malformed, Message, RequestId};
 use crate::protocol::environment::EnvironmentInfo;
 use crate::protocol::process::ProcessId;
@@ -92,6 +92,9 @@ pub enum Kind {
     Stdio,
 }
 
+/// Chunks read back from the spool, after which number of which log.
+type ReadBack = (Arc<OutputLog>, u64, Vec<Chunk>);
+
 /// How far the handshake has come.
 enum Handshake {
     New,
@@ -137,7 +140,7 @@ struct Connection<T> {
     reply_bytes: usize,
     events: VecDeque<(Arc<OutputLog>, Event)>,
     /// Reading events back that have left memory.
-    spooled: Option<JoinHandle<(Arc<OutputLog>, u64, Vec<crate::process::log::Chunk>)>>,
+    spooled: Option<JoinHandle<ReadBack>>,
     parsing: Option<JoinHandle<Result<Message, Malformed>>>,
     dirty: bool,
     burst: usize,
@@ -247,21 +250,22 @@ impl<T: Transport> Connection<T> {
                 Err(error) => tracing::error!(%error, "a request was lost"),
             }
         }
-        if self.burst < BURST && self.accepts_input() {
-            if let Poll::Ready(received) = self.transport.poll_receive(cx) {
-                self.burst += 1;
-                return Poll::Ready(Turn::Received(received));
-            }
+        if self.burst < BURST
+            && self.accepts_input()
+            && let Poll::Ready(received) = self.transport.poll_receive(cx)
+        {
+            self.burst += 1;
+            return Poll::Ready(Turn::Received(received));
         }
         self.burst = 0;
         if let Poll::Ready(Err(error)) = self.poll_write(cx) {
             return Poll::Ready(Turn::End(End::Transport(error.into())));
         }
-        if self.accepts_input() {
-            // A full burst ended reading without having asked to be woken for more.
-            if let Poll::Ready(received) = self.transport.poll_receive(cx) {
-                return Poll::Ready(Turn::Received(received));
-            }
+        // A full burst ended reading without having asked to be woken for more.
+        if self.accepts_input()
+            && let Poll::Ready(received) = self.transport.poll_receive(cx)
+        {
+            return Poll::Ready(Turn::Received(received));
         }
         if let Some(attachment) = self.handshake.attachment()
             && attachment.poll_probed(cx).is_ready()
@@ -298,6 +302,7 @@ impl<T: Transport> Connection<T> {
             if self.dirty {
                 ready!(self.transport.poll_flush(cx))?;
                 self.dirty = false;
+                self.heartbeat.written(Instant::now());
             } else {
                 return Poll::Pending;
             }

@@ -1,8 +1,10 @@
 //! Requests that take a while: what they name, and how they are done, in tasks of their own.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 
@@ -28,12 +30,12 @@ const LARGE_ANSWER: u64 = 256 << 10;
 pub(super) struct Reply {
     pub(super) text: String,
     /// Held until the text has been handed to the transport, where answers can be large.
-    pub(super) room: Option<OwnedSemaphorePermit>,
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 impl From<String> for Reply {
     fn from(text: String) -> Self {
-        Self { text, room: None }
+        Self { text, _room: None }
     }
 }
 
@@ -89,64 +91,75 @@ pub(super) fn file_keys(call: &Call) -> Option<(Vec<Key>, bool)> {
     })
 }
 
+/// Runs the work of a request. Should it panic, the request is answered all the same and its place given back.
+async fn guarded<T>(id: &RequestId, work: impl Future<Output = (Reply, Option<T>)>) -> (Reply, Option<T>) {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(done) => done,
+        Err(_) => (answers::failure(id, &interrupted()).into(), None),
+    }
+}
+
 /// Does a call on files or settings.
 pub(super) async fn files(id: RequestId, call: Call, tools: Tools, before: Before, place: Place) -> Done {
     before.done().await;
+    let work = async { (on_files(&id, call, tools).await, None::<()>) };
+    let (reply, _) = guarded(&id, work).await;
+    Done { reply, kind: DoneKind::Work(place) }
+}
+
+async fn on_files(id: &RequestId, call: Call, tools: Tools) -> Reply {
     let files = &tools.files;
-    let reply = match call {
+    match call {
         Call::FsReadFile(params) => {
             let room = Arc::clone(&tools.large).acquire_owned().await.ok();
             let outcome = files.read_file(params).await;
-            Reply { text: encode_blocking(id, outcome).await, room }
+            Reply { text: encode_blocking(id, outcome).await, _room: room }
         }
         Call::FsWalk(params) => encode_blocking(id, files.walk(params).await).await.into(),
         Call::FsReadDirectory(params) => encode_blocking(id, files.read_directory(params).await).await.into(),
         Call::FsReadBlock(params) => encode_blocking(id, files.read_block(params).await).await.into(),
-        Call::FsWriteFile(params) => encode(&id, files.write_file(params).await),
-        Call::FsOpen(params) => encode(&id, files.open(params).await),
-        Call::FsWriteBlock(params) => encode(&id, files.write_block(params).await),
-        Call::FsClose(params) => encode(&id, files.close(params).await),
-        Call::FsCreateDirectory(params) => encode(&id, files.create_directory(params).await),
-        Call::FsGetMetadata(params) => encode(&id, files.get_metadata(params).await),
-        Call::FsCanonicalize(params) => encode(&id, files.canonicalize(params).await),
-        Call::FsRemove(params) => encode(&id, files.remove(params).await),
-        Call::FsCopy(params) => encode(&id, files.copy(params).await),
-        Call::FsRename(params) => encode(&id, files.rename(params).await),
-        Call::FsSetPermissions(params) => encode(&id, files.set_permissions(params).await),
-        Call::FsCreateSymlink(params) => encode(&id, files.create_symlink(params).await),
+        Call::FsWriteFile(params) => encode(id, files.write_file(params).await),
+        Call::FsOpen(params) => encode(id, files.open(params).await),
+        Call::FsWriteBlock(params) => encode(id, files.write_block(params).await),
+        Call::FsClose(params) => encode(id, files.close(params).await),
+        Call::FsCreateDirectory(params) => encode(id, files.create_directory(params).await),
+        Call::FsGetMetadata(params) => encode(id, files.get_metadata(params).await),
+        Call::FsCanonicalize(params) => encode(id, files.canonicalize(params).await),
+        Call::FsRemove(params) => encode(id, files.remove(params).await),
+        Call::FsCopy(params) => encode(id, files.copy(params).await),
+        Call::FsRename(params) => encode(id, files.rename(params).await),
+        Call::FsSetPermissions(params) => encode(id, files.set_permissions(params).await),
+        Call::FsCreateSymlink(params) => encode(id, files.create_symlink(params).await),
         Call::ConfigRead(params) => {
             let config = Arc::clone(&tools.config);
             match spawn_blocking(move || config.read(&params)).await {
-                Ok(outcome) => encode(&id, outcome),
-                Err(_) => Reply::from(answers::failure(&id, &interrupted())),
+                Ok(outcome) => encode(id, outcome),
+                Err(_) => Reply::from(answers::failure(id, &interrupted())),
             }
         }
         other => {
             tracing::error!(method = other.method(), "a call reached the wrong hands");
-            Reply::from(answers::failure(&id, &interrupted()))
+            Reply::from(answers::failure(id, &interrupted()))
         }
-    };
-    Done { reply, kind: DoneKind::Work(place) }
+    }
 }
 
 fn encode<R: serde::Serialize, E: IntoErrorObject>(id: &RequestId, outcome: Result<R, E>) -> Reply {
     answers::answer(id, outcome.map_err(IntoErrorObject::into_error_object)).into()
 }
 
-async fn encode_blocking<R, E>(id: RequestId, outcome: Result<R, E>) -> String
+async fn encode_blocking<R, E>(id: &RequestId, outcome: Result<R, E>) -> String
 where
     R: serde::Serialize + Send + 'static,
     E: IntoErrorObject,
 {
     match outcome {
         Ok(result) => {
-            let encoding = {
-                let id = id.clone();
-                spawn_blocking(move || answers::success(&id, &result))
-            };
-            encoding.await.unwrap_or_else(|_| answers::failure(&id, &interrupted()))
+            let owned = id.clone();
+            let encoding = spawn_blocking(move || answers::success(&owned, &result));
+            encoding.await.unwrap_or_else(|_| answers::failure(id, &interrupted()))
         }
-        Err(error) => answers::failure(&id, &error.into_error_object()),
+        Err(error) => answers::failure(id, &error.into_error_object()),
     }
 }
 
@@ -165,11 +178,14 @@ pub(super) async fn start(
 ) -> Done {
     let _ = tokio::time::timeout(FILES_BEFORE_START, before.done()).await;
     let process_id = params.exec.process_id.clone();
-    let (text, started) = match session.start(params, origin).await {
-        Ok(started) => (answers::success(&id, &started.result), Some(started)),
-        Err(error) => (answers::failure(&id, &error.into_error_object()), None),
+    let work = async {
+        match session.start(params, origin).await {
+            Ok(started) => (answers::success(&id, &started.result).into(), Some(started)),
+            Err(error) => (answers::failure(&id, &error.into_error_object()).into(), None),
+        }
     };
-    Done { reply: text.into(), kind: DoneKind::Start { id: process_id, place, started } }
+    let (reply, started) = guarded(&id, work).await;
+    Done { reply, kind: DoneKind::Start { id: process_id, place, started } }
 }
 
 /// Reads output that is not in memory, or waits for news.
@@ -193,7 +209,7 @@ pub(super) async fn read(
     } else {
         answers::read(&id, &outcome)
     };
-    Done { reply: Reply { text, room }, kind: DoneKind::Wait }
+    Done { reply: Reply { text, _room: room }, kind: DoneKind::Wait }
 }
 
 /// Waits until a write has found room.

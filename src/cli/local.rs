@@ -1,0 +1,38 @@
+//! Running in this process.
+
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+
+use crate::backend::ExecBackend;
+use crate::local::LocalBackend;
+use crate::session::ExecutorSettings;
+use crate::spawn::mark::ServerMark;
+use crate::spawn::{guard, reaper};
+
+/// A backend that owns everything it starts as the daemon does: nothing outlives this process.
+pub(super) struct Local {
+    backend: LocalBackend,
+    keepers: [JoinHandle<()>; 2],
+}
+
+impl Local {
+    pub(super) fn start() -> Self {
+        let mark = ServerMark::new();
+        // Without it a tree that scatters is still known by its mark.
+        let _ = reaper::become_subreaper();
+        let reaper = tokio::spawn(async { drop(reaper::reap_orphans().await) });
+        let keepers = [reaper, tokio::spawn(guard::keep(mark))];
+        Self { backend: LocalBackend::with_mark(ExecutorSettings::default(), mark), keepers }
+    }
+
+    pub(super) fn backend(&self) -> Arc<dyn ExecBackend> {
+        Arc::new(self.backend.clone())
+    }
+
+    /// Ends what is left.
+    pub(super) async fn end(self) {
+        self.backend.shutdown().await;
+        self.keepers.iter().for_each(JoinHandle::abort);
+    }
+}

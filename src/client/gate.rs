@@ -1,0 +1,147 @@
+//! What a server does not announce is not sent to it.
+
+use serde_json::Value;
+
+use super::session::Session;
+use crate::backend::{ExecServerError, Result};
+use crate::protocol::environment::Capabilities;
+use crate::protocol::process::{ExecParams, StartOptions, StartParams};
+use crate::protocol::sandbox::WindowsSandboxLevel;
+
+/// The params to send to this server.
+///
+/// # Errors
+/// [`ExecServerError::Protocol`] and [`ExecServerError::Unsupported`] naming what the server lacks.
+pub(super) async fn admit(
+    session: &Session,
+    mut exec: ExecParams,
+    options: StartOptions,
+) -> Result<Box<StartParams>> {
+    if is_plain(&exec, &options) {
+        return Ok(Box::new(StartParams { exec, options }));
+    }
+    let capabilities = session.info().await?.capabilities;
+    check(&exec, &options, &capabilities)?;
+    if !capabilities.shell_snapshot_v2 {
+        exec.shell_snapshot = None;
+    }
+    Ok(Box::new(StartParams { exec, options }))
+}
+
+/// Whether every server understands it.
+fn is_plain(exec: &ExecParams, options: &StartOptions) -> bool {
+    exec.shell_snapshot.is_none()
+        && exec.network_proxy.is_none()
+        && !wants_mxc(exec)
+        && *options == StartOptions::default()
+}
+
+fn wants_mxc(exec: &ExecParams) -> bool {
+    exec.sandbox.as_ref().is_some_and(|sandbox| sandbox.windows_sandbox_level == WindowsSandboxLevel::Mxc)
+}
+
+fn check(exec: &ExecParams, options: &StartOptions, capabilities: &Capabilities) -> Result<()> {
+    if wants_mxc(exec) && !capabilities.windows_mxc {
+        return refuse("exec-server does not support the requested MXC Windows sandbox");
+    }
+    if let Some(launch) = &exec.network_proxy {
+        check_proxy(launch, capabilities)?;
+    }
+    require(options.size.is_none() || capabilities.process_control, "a window size", "processControl")?;
+    require(options.limits.is_none() || capabilities.process_limits, "process limits", "processLimits")
+}
+
+fn check_proxy(launch: &Value, capabilities: &Capabilities) -> Result<()> {
+    let proxy = &launch["proxy"];
+    let is_true = |member: &str| proxy[member] == Value::Bool(true);
+    if !capabilities.network_proxy_launch {
+        return refuse("selected exec-server does not support executor-local network proxy launches");
+    }
+    let wants_review = proxy["reviewDomains"].as_array().is_some_and(|domains| !domains.is_empty());
+    if wants_review && !capabilities.network_proxy_review_domains {
+        return refuse("selected exec-server does not support managed network review domains");
+    }
+    if is_true("transparentTcp") && !capabilities.network_proxy_transparent_tcp {
+        return refuse("selected exec-server does not support managed network transparent TCP");
+    }
+    if is_true("credentialMasking") && !capabilities.credential_masking {
+        return refuse("selected exec-server does not support credential masking");
+    }
+    let own_providers =
+        proxy["credentialProviders"].as_object().is_some_and(|providers| !providers.is_empty());
+    if own_providers && !capabilities.credential_masking_custom_providers {
+        return refuse("selected exec-server does not support credential providers defined by the client");
+    }
+    Ok(())
+}
+
+fn refuse(why: &str) -> Result<()> {
+    Err(ExecServerError::Protocol(why.to_owned()))
+}
+
+/// Passes if the server announces what is wanted.
+///
+/// # Errors
+/// [`ExecServerError::Unsupported`] naming both.
+pub(super) fn require(announced: bool, wanted: &str, capability: &str) -> Result<()> {
+    if announced {
+        return Ok(());
+    }
+    let why = format!("the exec-server does not support {wanted}: it does not announce `{capability}`");
+    Err(ExecServerError::Unsupported(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use test_case::test_case;
+
+    fn exec(extra: Value) -> ExecParams {
+        let mut params =
+            json!({"processId": "p", "argv": ["true"], "cwd": "file:///", "env": {}, "tty": false});
+        params.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        serde_json::from_value(params).unwrap()
+    }
+
+    fn options(value: Value) -> StartOptions {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test_case(json!({"networkProxy": {"proxy": {}}}), json!({}), "networkProxyLaunch",
+        "does not support executor-local network proxy launches")]
+    #[test_case(json!({"networkProxy": {"proxy": {"reviewDomains": ["a.b"]}}}), json!({}), "networkProxyReviewDomains",
+        "does not support managed network review domains")]
+    #[test_case(json!({"networkProxy": {"proxy": {"transparentTcp": true}}}), json!({}), "networkProxyTransparentTcp",
+        "does not support managed network transparent TCP")]
+    #[test_case(json!({"networkProxy": {"proxy": {"credentialMasking": true}}}), json!({}), "credentialMasking",
+        "credential masking")]
+    #[test_case(json!({"networkProxy": {"proxy": {"credentialProviders": {"x": {}}}}}), json!({}),
+        "credentialMaskingCustomProviders", "credential providers")]
+    #[test_case(json!({"sandbox": {"permissions": {"type": "disabled"}, "windowsSandboxLevel": "mxc"}}), json!({}),
+        "windowsMxc", "does not support the requested MXC Windows sandbox")]
+    #[test_case(json!({}), json!({"size": {"rows": 1, "cols": 1}}), "processControl", "processControl")]
+    #[test_case(json!({}), json!({"limits": {"wallMs": 1}}), "processLimits", "processLimits")]
+    fn what_a_server_lacks_is_refused(params: Value, extra: Value, capability: &str, part: &str) {
+        let (exec, options) = (exec(params), options(extra));
+        assert!(!is_plain(&exec, &options));
+        let mut announced = serde_json::to_value(Capabilities::default()).unwrap();
+        for flag in announced.as_object_mut().unwrap().values_mut() {
+            *flag = true.into();
+        }
+        let all = serde_json::from_value(announced.clone()).unwrap();
+        assert!(check(&exec, &options, &all).is_ok());
+        announced[capability] = false.into();
+        let lacking = serde_json::from_value(announced).unwrap();
+        let error = check(&exec, &options, &lacking).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+
+    #[test]
+    fn what_every_server_knows_needs_no_question() {
+        let exec = exec(
+            json!({"sandbox": {"permissions": {"type": "disabled"}, "windowsSandboxLevel": "disabled"}}),
+        );
+        assert!(is_plain(&exec, &StartOptions::default()));
+    }
+}

@@ -1,0 +1,31 @@
+//! The client's side of the protocol: remote processes behind the traits of [`crate::backend`].
+//!
+//! [`RemoteBackend`] connects when it is first used. What it then holds is a session: it outlives its connections.
+//! When one breaks, the session is resumed on a new one and the gap is read; calls that can wait or be repeated do.
+//! Only when that fails for good do its processes fail, and the next use opens a new session.
+//!
+//! Invariants: events of a process are published once, in the order of their numbers; a write is applied once; a
+//! process is never ended because its output could not be delivered; every queue is bounded.
+
+mod address;
+mod backoff;
+mod connection;
+mod dial;
+mod events;
+mod gate;
+mod handshake;
+mod heartbeat;
+mod observer;
+mod options;
+mod pending;
+mod process;
+mod processes;
+mod recovery;
+mod remote;
+mod reorder;
+mod session;
+mod start;
+
+pub use observer::{ObservedSession, Observer};
+pub use options::ClientOptions;
+pub use remote::{EnvironmentConnectionState, EnvironmentObservedStatus, RemoteBackend};

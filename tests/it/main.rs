@@ -1,0 +1,11 @@
+//! The crate from outside: the client library against scripted servers and against the real one.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first thing that is wrong")]
+
+mod support;
+
+mod client_connection;
+mod client_process;
+mod client_recovery;
+mod observer;
+mod processes;

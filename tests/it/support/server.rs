@@ -1,0 +1,44 @@
+//! The real server, as a program.
+
+use std::process::Stdio;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::soon;
+
+/// A server that ends with this value.
+pub(crate) struct ServerProcess {
+    url: String,
+    child: Child,
+}
+
+impl ServerProcess {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// A server with more arguments.
+    pub(crate) async fn start_with(arguments: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_exec-server"))
+            .args(["--listen", "ws://127.0.0.1:0"])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let stdout = child.stdout.take().unwrap();
+        let line = soon(BufReader::new(stdout).lines().next_line()).await.unwrap();
+        Self { url: line.expect("the server says where it listens"), child }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Kills it and waits until it is gone.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
+}
