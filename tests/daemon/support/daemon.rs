@@ -19,6 +19,8 @@ pub(crate) struct Setup {
     wrapper: Vec<OsString>,
     arguments: Vec<String>,
     variables: Vec<(OsString, OsString)>,
+    /// A copy of the program where any user may read it.
+    copy: Option<tempfile::TempDir>,
 }
 
 impl Setup {
@@ -49,9 +51,24 @@ impl Setup {
         self
     }
 
+    /// Runs a copy of the program that any user can reach.
+    pub(crate) fn readable_program(mut self) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = work_dir();
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), open).expect("permissions");
+        std::fs::copy(env!("CARGO_BIN_EXE_exec-server"), directory.path().join("exec-server"))
+            .expect("a copy");
+        self.copy = Some(directory);
+        self
+    }
+
     pub(crate) fn command(&self, home: &std::path::Path) -> Command {
         let mut words = self.wrapper.clone();
-        words.push(env!("CARGO_BIN_EXE_exec-server").into());
+        words.push(match &self.copy {
+            Some(directory) => directory.path().join("exec-server").into(),
+            None => env!("CARGO_BIN_EXE_exec-server").into(),
+        });
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         let default = ["ws://127.0.0.1:0".to_owned()];
@@ -90,7 +107,7 @@ impl Setup {
             urls.push(line.trim_end().to_owned());
         }
         let pid = child.id().expect("it runs").cast_signed();
-        Daemon { child, _stdout: stdout, pid, urls, home }
+        Daemon { child, _stdout: stdout, pid, urls, home, _copy: self.copy }
     }
 
     /// Starts it where that must fail; the exit status and what it said.
@@ -110,6 +127,7 @@ pub(crate) struct Daemon {
     pid: i32,
     urls: Vec<String>,
     home: tempfile::TempDir,
+    _copy: Option<tempfile::TempDir>,
 }
 
 /// What the server said helps when a test fails.
@@ -128,7 +146,13 @@ impl Daemon {
     }
 
     pub(crate) fn setup() -> Setup {
-        Setup { listen: Vec::new(), wrapper: Vec::new(), arguments: Vec::new(), variables: Vec::new() }
+        Setup {
+            listen: Vec::new(),
+            wrapper: Vec::new(),
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            copy: None,
+        }
     }
 
     pub(crate) async fn start() -> Self {
