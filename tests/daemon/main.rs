@@ -3,6 +3,7 @@
 mod connection;
 mod control;
 mod ending;
+mod endurance;
 mod listeners;
 mod output;
 mod sessions;

@@ -426,6 +426,18 @@ impl Client {
         self.places(id, "").0.expect("the answer has come")
     }
 
+    /// The chunks pushed for a process since the last call, with their numbers.
+    pub(crate) fn take_chunks(&self, process: &str) -> Vec<(u64, Vec<u8>)> {
+        let mut events = Vec::new();
+        self.shared.send_modify(|log| {
+            events = log.events.remove(process).unwrap_or_default();
+        });
+        let params = events.iter().map(|arrived| &arrived.message["params"]);
+        params
+            .filter_map(|params| Some((params["seq"].as_u64()?, unbase64(params["chunk"].as_str()?))))
+            .collect()
+    }
+
     /// Forgets what was pushed for a process.
     pub(crate) fn forget(&self, process: &str) {
         self.shared.send_modify(|log| {

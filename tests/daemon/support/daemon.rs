@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
@@ -198,6 +198,19 @@ impl Daemon {
     }
 
     pub(crate) fn descriptors(&self) -> usize {
-        machine::descriptors(self.pid)
+        machine::open_files(self.pid).len()
+    }
+
+    /// Waits until it has no more than so many descriptors open.
+    pub(crate) async fn descriptors_back(&self, before: usize) {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let open = machine::open_files(self.pid);
+            if open.len() <= before {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{} descriptors, before {before}: {open:?}", open.len());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 }

@@ -22,7 +22,8 @@ pub(crate) fn upgrade_head(host: &str, more: &[&str]) -> String {
 /// Sends a head and reads the head of the answer.
 pub(crate) async fn exchange(address: &str, head: &str) -> String {
     let mut socket = TcpStream::connect(address).await.expect("the port can be connected");
-    socket.write_all(head.as_bytes()).await.expect("written");
+    // A server that has seen enough need not take the rest.
+    socket.write_all(head.as_bytes()).await.ok();
     read_head(&mut socket).await
 }
 

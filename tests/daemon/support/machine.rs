@@ -99,13 +99,14 @@ pub(crate) fn resident(pid: i32) -> u64 {
     line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).expect("a number") * 1024
 }
 
-/// Open descriptors.
-pub(crate) fn descriptors(pid: i32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd")).expect("the process lives").count()
-}
-
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// What the open descriptors are.
+pub(crate) fn open_files(pid: i32) -> Vec<String> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process lives").flatten();
+    entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.display().to_string())).collect()
 }
 
 /// Whether a program runs here at all; for tests that need more than every machine gives.
