@@ -5,9 +5,12 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use tokio::sync::{Notify, watch};
 
 use crate::protocol::envelope::ErrorObject;
@@ -143,6 +146,11 @@ pub trait ExecProcess: Send + Sync {
     /// Its events from the first retained one on, then live; the same sequence however late.
     fn subscribe_events(&self) -> ExecProcessEventReceiver;
 
+    /// Like [`Self::subscribe_events`], for a receiver that must miss nothing however slowly it reads: the process
+    /// waits for it. Over a connection that means that the connection is read no further while this receiver is
+    /// behind, so other calls on the same environment wait too; keep receiving, or drop it.
+    fn subscribe_events_paced(&self) -> ExecProcessEventReceiver;
+
     /// Reads retained output; waits for news up to `wait_ms` milliseconds if there is none. While a lost connection
     /// is being recovered it waits; when that failed, `failure` says so.
     ///
@@ -153,7 +161,9 @@ pub trait ExecProcess: Send + Sync {
         after_seq: Option<u64>,
         max_bytes: Option<usize>,
         wait_ms: Option<u64>,
-    ) -> BoxFuture<'_, Result<ReadResponse>>;
+    ) -> BoxFuture<'_, Result<ReadResponse>> {
+        Box::pin(async move { Ok(self.read_accounted(after_seq, max_bytes, wait_ms).await?.response) })
+    }
 
     /// [`Self::read`] with what is lost.
     ///
@@ -262,6 +272,9 @@ impl ExecProcessEvent {
 const RETAINED_EVENTS: usize = 256;
 /// Output bytes retained likewise.
 const RETAINED_BYTES: usize = 1 << 20;
+/// A pacing receiver that is this far behind is waited for. What comes in the same turn still fits what is retained.
+const PACED_EVENTS: u64 = 64;
+const PACED_BYTES: usize = RETAINED_BYTES / 4;
 
 /// The events of one process, published once, received by any number of subscribers.
 ///
@@ -270,6 +283,10 @@ const RETAINED_BYTES: usize = 1 << 20;
 pub struct ExecProcessEvents {
     history: Mutex<History>,
     news: Notify,
+    /// Where the pacing receivers stand.
+    pacers: Mutex<Vec<Weak<AtomicU64>>>,
+    pacing: AtomicUsize,
+    publisher: AtomicWaker,
 }
 
 #[derive(Debug, Default)]
@@ -287,7 +304,7 @@ impl ExecProcessEvents {
         Arc::default()
     }
 
-    fn history(&self) -> std::sync::MutexGuard<'_, History> {
+    fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -313,7 +330,45 @@ impl ExecProcessEvents {
 
     /// A receiver that begins with the oldest retained event.
     pub fn subscribe(self: &Arc<Self>) -> ExecProcessEventReceiver {
-        ExecProcessEventReceiver { events: Arc::clone(self), next: self.history().dropped, ended: false }
+        let next = self.history().dropped;
+        ExecProcessEventReceiver { events: Arc::clone(self), next, ended: false, pace: None }
+    }
+
+    /// A receiver that the publisher waits for, if it asks [`Self::poll_room`].
+    pub fn subscribe_paced(self: &Arc<Self>) -> ExecProcessEventReceiver {
+        let mut receiver = self.subscribe();
+        let pace = Arc::new(AtomicU64::new(receiver.next));
+        self.pacers().push(Arc::downgrade(&pace));
+        self.pacing.fetch_add(1, Ordering::Release);
+        receiver.pace = Some(pace);
+        receiver
+    }
+
+    fn pacers(&self) -> MutexGuard<'_, Vec<Weak<AtomicU64>>> {
+        self.pacers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ready when no pacing receiver is far behind. For the one task that publishes.
+    pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.pacing.load(Ordering::Acquire) == 0 || self.has_room() {
+            return Poll::Ready(());
+        }
+        self.publisher.register(cx.waker());
+        if self.has_room() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn has_room(&self) -> bool {
+        let slowest = {
+            let mut pacers = self.pacers();
+            pacers.retain(|pace| pace.strong_count() > 0);
+            pacers.iter().filter_map(Weak::upgrade).map(|pace| pace.load(Ordering::Acquire)).min()
+        };
+        let Some(slowest) = slowest else { return true };
+        let history = self.history();
+        let behind = (history.dropped + history.events.len() as u64).saturating_sub(slowest);
+        let newest = usize::try_from(behind).unwrap_or(usize::MAX);
+        let bytes: usize = history.events.iter().rev().take(newest).map(ExecProcessEvent::output_bytes).sum();
+        behind < PACED_EVENTS && bytes < PACED_BYTES
     }
 }
 
@@ -324,6 +379,17 @@ pub struct ExecProcessEventReceiver {
     /// Position in the whole sequence.
     next: u64,
     ended: bool,
+    /// The position, where the publisher sees it.
+    pace: Option<Arc<AtomicU64>>,
+}
+
+impl Drop for ExecProcessEventReceiver {
+    fn drop(&mut self) {
+        if self.pace.take().is_some() {
+            self.events.pacing.fetch_sub(1, Ordering::Release);
+            self.events.publisher.wake();
+        }
+    }
 }
 
 /// Why [`ExecProcessEventReceiver::recv`] gave no event.
@@ -350,6 +416,10 @@ impl ExecProcessEventReceiver {
             tokio::pin!(news);
             news.as_mut().enable();
             if let Some(outcome) = self.next() {
+                if let Some(pace) = &self.pace {
+                    pace.store(self.next, Ordering::Release);
+                    events.publisher.wake();
+                }
                 return outcome;
             }
             news.await;
@@ -378,6 +448,7 @@ impl ExecProcessEventReceiver {
 mod tests {
     use super::*;
     use crate::protocol::process::ExecOutputStream;
+    use std::future::poll_fn;
 
     fn output(seq: u64, size: usize) -> ExecProcessEvent {
         let chunk = vec![0; size].into();
@@ -411,6 +482,29 @@ mod tests {
         events.publish(output(301, RETAINED_BYTES));
         assert_eq!(slow.recv().await, Err(RecvError::Lagged(255)));
         assert_eq!(slow.recv().await, Ok(output(301, RETAINED_BYTES)));
+    }
+
+    #[tokio::test]
+    async fn the_publisher_waits_for_a_pacing_receiver() {
+        let events = ExecProcessEvents::new();
+        let mut paced = events.subscribe_paced();
+        let writer = tokio::spawn({
+            let events = Arc::clone(&events);
+            async move {
+                for seq in 1..=2000 {
+                    poll_fn(|cx| events.poll_room(cx)).await;
+                    events.publish(output(seq, 10_000));
+                }
+                events.publish(ExecProcessEvent::Closed { seq: 2001 });
+            }
+        });
+        for seq in 1..=2000 {
+            assert_eq!(paced.recv().await.map(|event| event.seq()), Ok(Some(seq)));
+        }
+        assert_eq!(paced.recv().await, Ok(ExecProcessEvent::Closed { seq: 2001 }));
+        assert!(writer.await.is_ok());
+        drop(paced);
+        assert_eq!(events.pacing.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]

@@ -10,6 +10,8 @@ pub mod environment_info;
 pub mod error_map;
 pub mod fs;
 pub mod fsops;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod helper;
 pub mod local;
 pub mod path_uri;

@@ -3,7 +3,7 @@
 //! It is the server's own code without a connection: same numbers, same retention, same ends. Processes belong to
 //! the backend and end when it and all handles of its processes are gone.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::process::feed::Feed;
 use crate::process::log::{Event, Taken};
 use crate::process::{Process, ProcessError, WaitingBudget, WriteOutcome};
 use crate::protocol::process::{
-    AccountedRead, ExecParams, ListResponse, ProcessId, ProcessOutputChunk, ProcessSignal, ReadResponse,
-    SignalTarget, StartOptions, StartParams, TerminalSize, WriteResponse, WriteStatus,
+    AccountedRead, ExecParams, ListResponse, ProcessId, ProcessOutputChunk, ProcessSignal, SignalTarget,
+    StartOptions, StartParams, TerminalSize, WriteResponse, WriteStatus,
 };
 use crate::session::{
     ConnectionId, Executor, ExecutorSettings, ReadRequest, Session, read_now, wait_for_news,
@@ -29,7 +29,7 @@ use crate::spawn::mark::ServerMark;
 /// Bytes of writes that may wait for processes that do not read.
 const WAITING_BYTES: usize = 16 << 20;
 /// Events are handed on in portions of this much output.
-const PORTION_BYTES: usize = 256 << 10;
+const PORTION_BYTES: usize = 128 << 10;
 
 /// See the module's description.
 #[derive(Clone)]
@@ -111,7 +111,8 @@ struct LocalProcess {
     events: Arc<ExecProcessEvents>,
     wake: watch::Receiver<u64>,
     accounting: Arc<Mutex<OutputAccounting>>,
-    next_write: AtomicU64,
+    /// Number of the next write. Locked for the time of a write, so that they keep their order.
+    next_write: tokio::sync::Mutex<u64>,
 }
 
 impl LocalProcess {
@@ -122,7 +123,7 @@ impl LocalProcess {
         let feed = Feed::new(true);
         process.log().watch(&feed, true);
         tokio::spawn(hand_on(feed, Arc::clone(&events), wake, Arc::clone(&accounting)));
-        Self { process, owner, events, wake: wakes, accounting, next_write: AtomicU64::new(1) }
+        Self { process, owner, events, wake: wakes, accounting, next_write: tokio::sync::Mutex::new(1) }
     }
 
     fn refused(&self, error: ProcessError) -> ExecServerError {
@@ -138,6 +139,7 @@ async fn hand_on(
     accounting: Arc<Mutex<OutputAccounting>>,
 ) {
     loop {
+        poll_fn(|cx| events.poll_room(cx)).await;
         let log = feed.next().await;
         let told = match log.take(&feed, PORTION_BYTES) {
             Taken::Events { events, more } => {
@@ -150,7 +152,7 @@ async fn hand_on(
                 let reader = Arc::clone(&log);
                 let read =
                     tokio::task::spawn_blocking(move || reader.read_spool(after, PORTION_BYTES as u64)).await;
-                let chunks = read.ok().and_then(std::result::Result::ok).unwrap_or_default();
+                let chunks = read.unwrap_or_default();
                 let bytes = chunks.iter().map(|chunk| chunk.bytes.len() as u64).sum();
                 log.skip_to(&feed, chunks.last().map_or(after, |chunk| chunk.seq), bytes);
                 feed.push(log);
@@ -206,13 +208,8 @@ impl ExecProcess for LocalProcess {
         self.events.subscribe()
     }
 
-    fn read(
-        &self,
-        after_seq: Option<u64>,
-        max_bytes: Option<usize>,
-        wait_ms: Option<u64>,
-    ) -> BoxFuture<'_, Result<ReadResponse>> {
-        Box::pin(async move { Ok(self.read_accounted(after_seq, max_bytes, wait_ms).await?.response) })
+    fn subscribe_events_paced(&self) -> ExecProcessEventReceiver {
+        self.events.subscribe_paced()
     }
 
     fn read_accounted(
@@ -239,11 +236,16 @@ impl ExecProcess for LocalProcess {
 
     fn write(&self, chunk: Vec<u8>) -> BoxFuture<'_, Result<WriteResponse>> {
         Box::pin(async move {
-            let id = self.next_write.fetch_add(1, Ordering::Relaxed).to_string();
+            let mut next = self.next_write.lock().await;
+            let id = next.to_string();
+            // Spent before the wait: a write that is dropped in it may have been accepted.
+            *next += 1;
             let status = match self.process.write(&id, chunk, &self.owner.waiting) {
                 WriteOutcome::Done(status) => status,
                 WriteOutcome::Waiting(answer) => answer.await.unwrap_or(WriteStatus::StdinClosed),
                 WriteOutcome::Full => {
+                    // What was refused has to come again before anything else is written.
+                    *next -= 1;
                     return Err(ProcessCallError::StdinFull(self.process.id().clone())
                         .into_error_object()
                         .into());

@@ -92,6 +92,9 @@ pub struct PsArgs {
     /// How to reach the server.
     #[command(flatten)]
     pub client: ClientArgs,
+    /// Show processes that have ended, too.
+    #[arg(short, long)]
+    pub all: bool,
     /// Only this session.
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,

@@ -45,6 +45,7 @@ was not found, 141 the reader of the output has gone, 255 the connection was los
 pub(super) const PS: &str = "\
 Examples:
   exec-server ps
+  exec-server ps --all
   exec-server ps --session 0b9f2c1e-5c3e-4a53-8d8f-6f6a5a6b7c8d";
 
 pub(super) const LOGS: &str = "\

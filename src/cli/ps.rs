@@ -6,15 +6,15 @@ use super::args::PsArgs;
 use super::client;
 use crate::protocol::process::{ProcessState, ProcessSummary};
 
-/// Lists the processes of a server, a line each.
+/// Lists the running processes of a server, or all that it remembers, a line each.
 pub(super) fn run(args: PsArgs) -> anyhow::Result<ExitCode> {
     client::block_on(async move {
         let mut rows = vec![["SESSION", "PROCESS", "PID", "STATE", "AGE", "COMMAND"].map(str::to_owned)];
         for session in client::sessions(&args.client, args.session.as_deref()).await? {
             let observed = client::observe(&args.client, &session.session_id).await?;
-            for process in observed.list().await?.processes {
-                rows.push(row(&session.session_id, &process));
-            }
+            let processes = observed.list().await?.processes.into_iter();
+            let shown = processes.filter(|process| args.all || process.state != ProcessState::Closed);
+            rows.extend(shown.map(|process| row(&session.session_id, &process)));
         }
         std::io::stdout().lock().write_all(table(&rows).as_bytes())?;
         Ok(ExitCode::SUCCESS)

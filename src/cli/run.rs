@@ -52,7 +52,7 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
             }
         };
         let raw = if args.tty { RawMode::enter() } else { None };
-        let outcome = Run::new(process, args.tty, place.connection.clone()).to_the_end().await;
+        let outcome = Run::new(process, args.tty, place.connection.clone()).finish().await;
         drop(raw);
         place.leave().await;
         outcome.map(ExitCode::from)
@@ -204,12 +204,12 @@ impl Run {
         tty: bool,
         connection: Option<watch::Receiver<EnvironmentConnectionState>>,
     ) -> Self {
-        let events = process.subscribe_events();
+        let events = process.subscribe_events_paced();
         Self { process, events, connection, tty, printed: 0, exit_code: None, interrupts: 0 }
     }
 
     /// Passes everything in both directions until the program has ended; returns its exit code.
-    async fn to_the_end(mut self) -> anyhow::Result<u8> {
+    async fn finish(mut self) -> anyhow::Result<u8> {
         let mut signals = Signals::new()?;
         tokio::spawn(pass_input(Arc::clone(&self.process), self.tty));
         loop {

@@ -39,6 +39,11 @@ pub(super) trait Notified: Send + Sync + 'static {
     /// # Errors
     /// Params that do not fit a known notification; the connection is dropped.
     fn notification(&self, method: &str, params: Value) -> Result<(), serde_json::Error>;
+
+    /// Ready when more can be taken; until then the connection is read no further.
+    fn poll_room(&self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
 }
 
 /// A handle on a connection.
@@ -92,6 +97,7 @@ impl Connection {
             calls: Arc::clone(&calls),
             notified,
             progress: None,
+            held_up: false,
         };
         tokio::spawn(driver.run(heartbeat, abort.clone(), end));
         Self { calls, outgoing, ended, abort }
@@ -194,6 +200,8 @@ struct Driver {
     notified: Arc<dyn Notified>,
     /// How far reading had come when it was last looked at.
     progress: Option<u64>,
+    /// Nothing is read at the moment, for reasons of this side.
+    held_up: bool,
 }
 
 /// Why the driver stops.
@@ -252,7 +260,8 @@ impl Driver {
         if let Some(stop) = self.poll_write(cx)? {
             return Poll::Ready(Err(stop));
         }
-        if self.replies.len() >= QUEUE {
+        self.held_up = self.replies.len() >= QUEUE || self.notified.poll_room(cx).is_pending();
+        if self.held_up {
             return Poll::Pending;
         }
         self.transport.poll_receive(cx).map(Ok)
@@ -317,8 +326,8 @@ impl Driver {
     fn beat(&mut self, heartbeat: Option<&mut Heartbeat>) -> Result<(), Stop> {
         let Some(heartbeat) = heartbeat else { return Ok(()) };
         let progress = self.transport.incoming_progress();
-        if progress != self.progress {
-            // In the middle of a large frame on a slow line nothing else can come.
+        if progress != self.progress || self.held_up {
+            // In the middle of a large frame on a slow line nothing else can come; nor while nothing is read.
             self.progress = progress;
             heartbeat.alive();
         }

@@ -132,13 +132,8 @@ impl ExecProcess for RemoteProcess {
         self.events.published().subscribe()
     }
 
-    fn read(
-        &self,
-        after_seq: Option<u64>,
-        max_bytes: Option<usize>,
-        wait_ms: Option<u64>,
-    ) -> BoxFuture<'_, Result<ReadResponse>> {
-        Box::pin(async move { Ok(self.read_accounted(after_seq, max_bytes, wait_ms).await?.response) })
+    fn subscribe_events_paced(&self) -> ExecProcessEventReceiver {
+        self.events.published().subscribe_paced()
     }
 
     fn read_accounted(

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -61,6 +62,15 @@ impl Processes {
 }
 
 impl Notified for Processes {
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        for events in self.lock().values().map(|events| events.published()) {
+            if events.poll_room(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
+    }
+
     fn notification(&self, method: &str, params: Value) -> Result<(), serde_json::Error> {
         match method {
             Output::NAME => {

@@ -20,6 +20,11 @@ use crate::spawn::{Child, ExitStatus};
 const READ_BYTES: usize = 64 << 10;
 /// What is read of one stream before the others get their turn.
 const TURN_BYTES: usize = 128 << 10;
+/// How much may wait to be taken before a stream is read again. What a program writes meanwhile stays in its pipe and
+/// comes as one chunk instead of many, while the connection is busy with the last one.
+const PIPE_AHEAD: u64 = 0;
+/// A terminal holds a page at most, so that its program would wait instead.
+const TERMINAL_AHEAD: u64 = 32 << 10;
 /// A stream that gives this much at once is a busy one.
 const BUSY_BYTES: usize = 512;
 /// A terminal that has more gives at least this much to one read.
@@ -76,8 +81,6 @@ impl Source {
         };
         match turn {
             Ok(Progress::Ended) | Err(_) => self.end = None,
-            // More is probably on its way: looking again after the others' turn costs less than being woken for it.
-            Ok(Progress::Drained { taken }) if taken >= BUSY_BYTES => tokio::task::yield_now().await,
             Ok(Progress::Drained { .. } | Progress::More) => {}
         }
     }
@@ -96,7 +99,8 @@ impl Source {
     }
 }
 
-/// Waits for readiness, then reads a turn's worth. A stream that gave much stays marked as ready.
+/// Waits for readiness, then reads a turn's worth. A stream that gave much stays marked as ready: when its output has
+/// been taken there is probably more, and looking costs less than being woken.
 async fn turn<T: AsRawFd + AsFd>(
     fd: &AsyncFd<T>,
     stream: ExecOutputStream,
@@ -164,6 +168,7 @@ impl Actor {
     pub async fn run(mut self) {
         let process = Arc::clone(&self.process);
         let log = process.log();
+        let ahead = if process.tty() { TERMINAL_AHEAD } else { PIPE_AHEAD };
         while self.exit.is_some() || self.sources.iter().any(Source::is_open) {
             if log.wants_spill() {
                 let log = Arc::clone(log);
@@ -174,7 +179,7 @@ impl Actor {
                     source.drain(log, true);
                 }
             }
-            let room = log.window() > 0;
+            let room = log.is_taken(ahead);
             let [first, second] = &mut self.sources;
             tokio::select! {
                 () = ended(self.exit.as_ref()) => self.reap(),

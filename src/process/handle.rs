@@ -115,11 +115,14 @@ impl Process {
             .map_err(|_| StartFailure::other("the start was interrupted"))??;
         let Launched { child, ends } = launched;
         let child = Arc::new(child);
-        Self::assemble(id, tty, Arc::clone(&child), ends, mark, budget).map_err(|error| {
-            // Registering descriptors failed after the program was executed: it must not stay.
-            signal_group(child.pid(), Signal::KILL);
-            StartFailure::other(&format!("cannot watch the process: {error}"))
-        })
+        match Self::assemble(id, tty, Arc::clone(&child), ends, mark, budget) {
+            Ok(started) => Ok(started),
+            Err(error) => {
+                // The program runs already, and nobody would see its end.
+                let _ = tokio::task::spawn_blocking(move || child.kill_and_reap()).await;
+                Err(StartFailure::other(&format!("cannot watch the process: {error}")))
+            }
+        }
     }
 
     fn assemble(

@@ -1,6 +1,6 @@
 //! The output log of one process: the only buffer between its streams and everybody who wants its output.
 //!
-//! New chunks are kept in memory (at most [`MEMORY_BYTES`] a process, [`OutputBudget::memory_limit`] for all); what
+//! New chunks are kept in memory (at most [`MEMORY_BYTES`] a process, 64 MiB for all of a server); what
 //! leaves memory goes to the spool file, and what falls out of the spool is counted as lost. A chunk that nobody has
 //! seen yet may still grow, so output that waits is joined.
 
@@ -181,7 +181,7 @@ struct State {
 pub struct OutputLog {
     id: ProcessId,
     state: Mutex<State>,
-    /// Locked on blocking threads only, never together with `state`.
+    /// Locked on blocking threads only, and never while `state` is held; `state` may be taken inside it.
     spool: Mutex<Option<Spool>>,
     news: watch::Sender<u64>,
     /// The pacing feed has taken something, or gone.
@@ -283,6 +283,16 @@ impl OutputLog {
         if self.news.receiver_count() > 0 {
             self.news.send_modify(|version| *version += 1);
         }
+    }
+
+    /// Whether at most `ahead` bytes wait to be taken by the pacing feed.
+    pub(super) fn is_taken(&self, ahead: u64) -> bool {
+        let state = self.state();
+        let written = state.written();
+        state
+            .cursors
+            .iter()
+            .all(|cursor| !cursor.feed.paces() || written - cursor.given_bytes.min(written) <= ahead)
     }
 
     /// How many bytes may be read from the streams before the pacing feed is a window behind.
@@ -409,15 +419,27 @@ impl OutputLog {
         page
     }
 
-    /// Reads chunks back from the spool; like [`Self::page`]. Blocks on files.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn read_spool(&self, after: u64, max_bytes: u64) -> std::io::Result<Vec<Chunk>> {
-        match self.spool().as_ref() {
+    /// Reads chunks back from the spool; like [`Self::page`]. What cannot be read back counts as lost from then on, so
+    /// an empty answer means: look at the page again. Blocks on files.
+    pub fn read_spool(&self, after: u64, max_bytes: u64) -> Vec<Chunk> {
+        let read = match self.spool().as_ref() {
             Some(spool) => spool.read(after, max_bytes),
             None => Ok(Vec::new()),
-        }
+        };
+        read.unwrap_or_else(|error| {
+            tracing::error!(process = %self.id, %error, "spooled output cannot be read back");
+            self.abandon_spool();
+            Vec::new()
+        })
+    }
+
+    fn abandon_spool(&self) {
+        *self.spool() = None;
+        let mut state = self.state();
+        let (seq, position) = (state.spooled_to, state.spilled_bytes);
+        state.lost.through(seq, position);
+        state.spooled_to = 0;
+        state.spool_broken = true;
     }
 
     /// Where the process stands.
@@ -586,15 +608,14 @@ impl State {
         let Some(place) = self.cursors.iter().position(|cursor| Arc::ptr_eq(&cursor.feed, feed)) else {
             return nothing;
         };
-        let next = self.cursors[place].next;
-        if next <= self.spooled_to || next <= self.lost.last_seq() {
-            return match (feed.paces(), self.lost.last_seq() < next) {
-                (true, true) => Taken::Spooled { after: next - 1 },
-                (true, false) if self.spooled_to > self.lost.last_seq() => {
-                    Taken::Spooled { after: self.lost.last_seq() }
-                }
-                _ => Taken::Lagged,
-            };
+        let next = self.cursors[place].next.max(self.lost.last_seq() + 1);
+        if !feed.paces() && (next > self.cursors[place].next || next <= self.spooled_to) {
+            return Taken::Lagged;
+        }
+        // Processes wait for a pacing feed, so only one that came late can have missed anything: a jump in the numbers.
+        self.cursors[place].next = next;
+        if next <= self.spooled_to {
+            return Taken::Spooled { after: next - 1 };
         }
         let mut events = Vec::new();
         let mut bytes = 0;
@@ -617,9 +638,10 @@ impl State {
             }
             reached = self.next_seq;
         }
+        let written = self.written();
         let cursor = &mut self.cursors[place];
         cursor.next = reached;
-        cursor.given_bytes += bytes as u64;
+        cursor.given_bytes = if chunks_done { written } else { cursor.given_bytes + bytes as u64 };
         cursor.queued = reached < self.next_seq;
         let more = cursor.queued;
         Taken::Events { events, more }

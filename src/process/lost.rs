@@ -19,6 +19,9 @@ pub(super) struct LostLedger {
 impl LostLedger {
     /// Everything up to this number, where the output had this position, is lost.
     pub(super) fn through(&mut self, seq: u64, position: u64) {
+        if seq <= self.last_seq() {
+            return;
+        }
         if self.positions.len() >= POSITIONS {
             let mut odd = false;
             self.positions.retain(|_| {

@@ -4,7 +4,7 @@
 //! why it ended. Who drives it polls reading and writing together, so neither direction can stop the other.
 
 pub mod lines;
-mod oversize;
+pub(crate) mod oversize;
 pub mod transport;
 pub mod websocket;
 

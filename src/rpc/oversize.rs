@@ -29,6 +29,7 @@ const BINARY: u8 = 0x2;
 pub(super) struct OversizeGuard<S> {
     io: S,
     enabled: bool,
+    limits: Limits,
     place: Place,
     /// A header that has not come completely.
     header: Vec<u8>,
@@ -41,6 +42,14 @@ pub(super) struct OversizeGuard<S> {
     finished: VecDeque<(u64, Bytes)>,
     /// Bytes that came in.
     seen: u64,
+}
+
+/// What a message may weigh, and how much of a cut one's beginning passes. A limit below what needs the long form of a
+/// header (65,535) would let a short header outgrow the one it stands for.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    message: u64,
+    head: u64,
 }
 
 /// Where in the stream of frames the next byte belongs.
@@ -59,9 +68,11 @@ enum Place {
 
 impl<S> OversizeGuard<S> {
     pub(super) fn new(io: S, enabled: bool) -> Self {
+        let limits = Limits { message: MAX_MESSAGE_BYTES as u64, head: HEAD_BYTES };
         Self {
             io,
             enabled,
+            limits,
             place: Place::Header,
             header: Vec::new(),
             message_bytes: 0,
@@ -152,12 +163,14 @@ impl<S> OversizeGuard<S> {
         if self.cutting {
             self.place = Place::Payload { pass: 0, drop: payload, mask, at: 0, ends_message };
             header.clear();
-        } else if self.message_bytes > MAX_MESSAGE_BYTES as u64 {
+        } else if self.message_bytes > self.limits.message {
             self.cutting = true;
-            let pass = if before == 0 { payload.min(HEAD_BYTES) } else { 0 };
+            // An empty fragment may have gone ahead, so the bytes so far do not tell alone.
+            let begins = before == 0 && first & 0x0f != 0;
+            let pass = if begins { payload.min(self.limits.head) } else { 0 };
             self.place = Place::Payload { pass, drop: payload - pass, mask, at: 0, ends_message };
             // A text cut within a character would be refused as invalid; as bytes it is not looked at.
-            let kind = if before == 0 { (first & !0x0f) | BINARY } else { first };
+            let kind = if begins { (first & !0x0f) | BINARY } else { first };
             header = short_header(kind | FIN, pass, mask);
         } else {
             self.place = Place::Payload { pass: payload, drop: 0, mask, at: 0, ends_message };
@@ -285,6 +298,45 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for OversizeGuard<S> {
     }
 }
 
+/// What passes of bytes that come in pieces, and the number and end of each message that was cut: for the fuzz targets,
+/// with limits that small inputs reach.
+pub(crate) fn filter_for_fuzzing(input: &[u8], piece: usize) -> (Vec<u8>, Vec<(u64, Bytes)>) {
+    let mut guard = OversizeGuard::new(Pieces { rest: input, piece: piece.max(1) }, true);
+    guard.limits = Limits { message: FUZZING_LIMITS.0, head: FUZZING_LIMITS.1 };
+    let mut passed = Vec::new();
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    let mut space = vec![0; 8192];
+    loop {
+        let mut buffer = ReadBuf::new(&mut space);
+        match Pin::new(&mut guard).poll_read(&mut cx, &mut buffer) {
+            Poll::Ready(Ok(())) if !buffer.filled().is_empty() => passed.extend_from_slice(buffer.filled()),
+            _ => return (passed, guard.finished.into()),
+        }
+    }
+}
+
+/// The largest message and what passes of a cut one, in [`filter_for_fuzzing`].
+pub(crate) const FUZZING_LIMITS: (u64, u64) = (1 << 16, 1000);
+
+/// A stream that gives a few bytes at a time.
+struct Pieces<'a> {
+    rest: &'a [u8],
+    piece: usize,
+}
+
+impl AsyncRead for Pieces<'_> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let (now, later) = self.rest.split_at(self.rest.len().min(self.piece).min(buffer.remaining()));
+        buffer.put_slice(now);
+        self.rest = later;
+        Poll::Ready(Ok(()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -373,5 +425,16 @@ mod tests {
         expected.extend(frame(FIN | 1, b"next", mask));
         assert!(out == expected);
         assert_eq!(guard.take_tail(0).unwrap(), &b"moreend"[..]);
+    }
+
+    #[test]
+    fn a_fragment_behind_an_empty_one_begins_no_message() {
+        let mask = [5, 6, 7, 8];
+        let large = vec![b'x'; MAX_MESSAGE_BYTES + 1];
+        let bytes = [frame(1, b"", mask), frame(FIN, &large, mask), frame(FIN | 1, b"next", mask)].concat();
+        let mut guard = OversizeGuard::new((), true);
+        let out = pass(&mut guard, &bytes, 65_536);
+        assert_eq!(out, [frame(1, b"", mask), frame(FIN, b"", mask), frame(FIN | 1, b"next", mask)].concat());
+        assert!(guard.cuts(0) && !guard.cuts(1));
     }
 }

@@ -27,6 +27,9 @@ use super::stream::ServerStream;
 use crate::config::HostName;
 use crate::rpc::websocket::WebSocket;
 
+/// What the head of a request may take; more is answered with 431.
+const HEAD_BYTES: usize = 64 << 10;
+
 /// Where a connection comes from.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Peer {

@@ -13,7 +13,7 @@ mod table;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 pub use attachment::{Attachment, Role};
 pub use executor::{Executor, ExecutorSettings};
@@ -64,8 +64,8 @@ pub struct Session {
     executor: Arc<Executor>,
     table: Mutex<Table>,
     attached: Mutex<Attached>,
-    /// A start has been finished, one way or the other.
-    start_settled: Notify,
+    /// Changes when a start has been finished, one way or the other.
+    start_settled: watch::Sender<()>,
 }
 
 impl Session {
@@ -80,7 +80,7 @@ impl Session {
             executor,
             table: Mutex::default(),
             attached: Mutex::default(),
-            start_settled: Notify::new(),
+            start_settled: watch::Sender::new(()),
         })
     }
 
@@ -108,12 +108,19 @@ impl Session {
         }
     }
 
-    /// Ends a process's tree; true if something was left to end. Without a grace the configured one counts.
+    /// Ends a process's tree; true if something was left to end. Without a grace the configured one counts. A start
+    /// that is in progress, for a connection that has gone, is ended as soon as it has started.
     pub fn terminate(&self, id: &ProcessId, grace: Option<Duration>) -> bool {
-        match self.process(id) {
-            Lookup::Found(process) => process.terminate(grace.unwrap_or(self.executor.settings().grace)),
-            Lookup::Starting | Lookup::Unknown => false,
-        }
+        let grace = grace.unwrap_or(self.executor.settings().grace);
+        let process = match self.table().get_mut(id) {
+            None => return false,
+            Some(Entry::Starting { end, .. }) => {
+                *end = Some(end.map_or(grace, |sooner| sooner.min(grace)));
+                return true;
+            }
+            Some(Entry::Present { process, .. }) => Arc::clone(process),
+        };
+        process.terminate(grace)
     }
 
     /// All processes and records, in order of start.
@@ -137,9 +144,8 @@ impl Session {
             process.terminate(grace);
         }
         // A start that was in progress settles within moments; its process has to go as well.
-        while self.table().starting() > 0 {
-            self.start_settled.notified().await;
-        }
+        let mut settled = self.start_settled.subscribe();
+        while self.table().starting() > 0 && settled.changed().await.is_ok() {}
         let late = self.table().end();
         for process in &late {
             process.terminate(grace);

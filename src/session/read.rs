@@ -62,40 +62,34 @@ pub struct ReadRequest {
 pub async fn read_now(process: &Process, request: ReadRequest) -> ReadOutcome {
     let limit = request.max_bytes.unwrap_or(MAX_ANSWER_OUTPUT);
     let log = process.log();
-    let (mut chunks, mut lost, mut after, mut sum) = (Vec::new(), None, request.after, 0);
+    let (mut chunks, mut lost, mut after, mut sum) = (Vec::<Chunk>::new(), None, request.after, 0);
     loop {
-        let left = limit.saturating_sub(sum);
-        let page = log.page(after, left);
+        let page = log.page(after, limit.saturating_sub(sum));
+        let stop = |page: Page| Page { chunks: Vec::new(), limited: true, ..page };
+        if page.lost.is_some() && !chunks.is_empty() {
+            // Lost between two looks: the next read tells it, in its place.
+            return finish(request, chunks, lost, sum, limit, stop(page));
+        }
         lost = lost.or(page.lost);
         if !page.spooled {
             return finish(request, chunks, lost, sum, limit, page);
         }
         let from = page.lost.map_or(after, |lost| lost.last_seq);
-        let spooled = from_spool(log, from, left).await;
-        for chunk in &spooled {
-            sum += chunk.bytes.len() as u64;
+        for chunk in from_spool(log, from, limit.saturating_sub(sum)).await {
+            let size = chunk.bytes.len() as u64;
+            if !chunks.is_empty() && sum + size > limit {
+                return finish(request, chunks, lost, sum, limit, stop(page));
+            }
+            sum += size;
             after = chunk.seq;
-        }
-        let full = spooled.is_empty() || sum >= limit;
-        chunks.extend(spooled);
-        if full {
-            let page = Page { chunks: Vec::new(), limited: true, ..page };
-            return finish(request, chunks, lost, sum, limit, page);
+            chunks.push(chunk);
         }
     }
 }
 
 async fn from_spool(log: &Arc<OutputLog>, after: u64, max_bytes: u64) -> Vec<Chunk> {
     let log = Arc::clone(log);
-    let read = tokio::task::spawn_blocking(move || log.read_spool(after, max_bytes)).await;
-    match read {
-        Ok(Ok(chunks)) => chunks,
-        Ok(Err(error)) => {
-            tracing::error!(%error, "spooled output cannot be read back");
-            Vec::new()
-        }
-        Err(_) => Vec::new(),
-    }
+    tokio::task::spawn_blocking(move || log.read_spool(after, max_bytes)).await.unwrap_or_default()
 }
 
 fn finish(

@@ -82,9 +82,7 @@ impl Session {
         check(&params)?;
         let params = Arc::new(normal(params));
         loop {
-            let settled = self.start_settled.notified();
-            tokio::pin!(settled);
-            settled.as_mut().enable();
+            let mut settled = self.start_settled.subscribe();
             match self.reserve(&params, origin)? {
                 Reserved::New(live) => {
                     let session = Arc::clone(self);
@@ -96,7 +94,7 @@ impl Session {
                     result.already_started = true;
                     return Ok(Started { result, session: Arc::clone(self), process });
                 }
-                Reserved::InProgress => settled.await,
+                Reserved::InProgress => drop(settled.changed().await),
             }
         }
     }
@@ -136,30 +134,30 @@ impl Session {
     }
 
     async fn launch(self: Arc<Self>, params: Arc<StartParams>, live: Live) -> Result<Started, StartError> {
-        let id = &params.exec.process_id;
+        let reserved = Reservation { session: Arc::clone(&self), id: &params.exec.process_id };
         let sandbox = sandbox_type(params.exec.sandbox.is_some());
-        let started = match spec(&params, &self.executor) {
-            Ok(spec) => {
-                Process::start(spec, self.mark.run(), self.executor.output()).await.map_err(StartError::from)
-            }
-            Err(error) => Err(error),
-        };
-        let outcome = match started {
-            Ok((process, actor)) => {
-                self.table().fill(&process, sandbox);
-                let session = Arc::clone(&self);
-                tokio::spawn(own(Arc::downgrade(&session), Arc::clone(&process), actor, live));
-                let result = answer(&params.exec, sandbox);
-                Ok(Started { result, session, process })
-            }
-            Err(error) => {
-                self.table().release(id);
-                Err(error)
-            }
-        };
-        self.start_settled.notify_waiters();
-        self.start_settled.notify_one();
-        outcome
+        let spec = spec(&params, &self.executor)?;
+        let (process, actor) = Process::start(spec, self.mark.run(), self.executor.output()).await?;
+        let end = self.table().fill(&process, sandbox);
+        drop(reserved);
+        tokio::spawn(own(Arc::downgrade(&self), Arc::clone(&process), actor, live));
+        if let Some(grace) = end {
+            process.terminate(grace);
+        }
+        Ok(Started { result: answer(&params.exec, sandbox), session: self, process })
+    }
+}
+
+/// A name taken for a start in progress. Dropped, it is free again, unless a process has filled it.
+struct Reservation<'a> {
+    session: Arc<Session>,
+    id: &'a ProcessId,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.session.table().release(self.id);
+        self.session.start_settled.send_replace(());
     }
 }
 
@@ -270,4 +268,46 @@ fn spec(params: &StartParams, executor: &super::Executor) -> Result<ProcessSpec,
         terminal: exec.tty.then(|| params.options.size.unwrap_or_default()),
         pipe_stdin: exec.pipe_stdin,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use serde_json::json;
+
+    use super::*;
+    use crate::process::log::Exit;
+    use crate::protocol::process::ExitReason;
+    use crate::session::{Executor, ExecutorSettings, Lookup};
+    use crate::spawn::mark::ServerMark;
+
+    /// The connection that asked for the start is gone, the next one asks for the end before the program runs.
+    #[tokio::test]
+    async fn a_start_in_progress_can_be_ended() {
+        let executor = Executor::new(ExecutorSettings::default(), ServerMark::new(), Vec::new());
+        let session = Session::new("test", executor);
+        let params = json!({"processId": "p", "argv": ["/bin/sleep", "60"], "cwd": "file:///", "env": {}, "tty": false});
+        let params = serde_json::from_value(params).unwrap();
+        // Polled once: the name is reserved, and the rest goes on without the caller.
+        assert!(session.start(params, ConnectionId::next()).now_or_never().is_none());
+        let id = ProcessId::from("p");
+        assert!(matches!(session.process(&id), Lookup::Starting));
+        assert!(session.terminate(&id, Some(Duration::from_secs(60))));
+        assert!(session.terminate(&id, Some(Duration::ZERO)));
+        let mut settled = session.start_settled.subscribe();
+        let process = loop {
+            match session.process(&id) {
+                Lookup::Found(process) => break process,
+                _ => settled.changed().await.unwrap(),
+            }
+        };
+        let mut news = process.log().subscribe();
+        while !process.log().status().closed {
+            news.changed().await.unwrap();
+        }
+        let exit = process.log().status().exit;
+        assert!(matches!(exit, Some(Exit { code: 137, reason: ExitReason::Terminated, .. })), "{exit:?}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ConnectionId;
 use crate::process::Process;
@@ -10,8 +11,8 @@ use crate::protocol::process::{ProcessId, SandboxType, StartParams};
 /// A name that is taken.
 #[derive(Debug)]
 pub(super) enum Entry {
-    /// By a start in progress.
-    Starting { params: Arc<StartParams>, origin: ConnectionId },
+    /// By a start in progress; `end` is the grace if its end was asked for meanwhile.
+    Starting { params: Arc<StartParams>, origin: ConnectionId, end: Option<Duration> },
     /// By a process, running or ended.
     Present {
         process: Arc<Process>,
@@ -25,7 +26,7 @@ pub(super) enum Entry {
 impl Entry {
     pub(super) fn request(&self) -> (&StartParams, ConnectionId) {
         match self {
-            Self::Starting { params, origin } | Self::Present { params, origin, .. } => (params, *origin),
+            Self::Starting { params, origin, .. } | Self::Present { params, origin, .. } => (params, *origin),
         }
     }
 }
@@ -48,6 +49,10 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn get(&self, id: &ProcessId) -> Option<&Entry> {
         self.entries.get(id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: &ProcessId) -> Option<&mut Entry> {
+        self.entries.get_mut(id)
     }
 
     pub(super) fn is_ended(&self) -> bool {
@@ -76,23 +81,28 @@ impl Table {
     }
 
     pub(super) fn reserve(&mut self, id: ProcessId, params: Arc<StartParams>, origin: ConnectionId) {
-        self.entries.insert(id, Entry::Starting { params, origin });
+        self.entries.insert(id, Entry::Starting { params, origin, end: None });
     }
 
+    /// Frees a name that a start has not filled.
     pub(super) fn release(&mut self, id: &ProcessId) {
-        self.entries.remove(id);
+        if matches!(self.entries.get(id), Some(Entry::Starting { .. })) {
+            self.entries.remove(id);
+        }
     }
 
-    /// The reserved name now means this process.
-    pub(super) fn fill(&mut self, process: &Arc<Process>, sandbox: SandboxType) {
+    /// The reserved name now means this process. Returns the grace if its end was asked for already.
+    pub(super) fn fill(&mut self, process: &Arc<Process>, sandbox: SandboxType) -> Option<Duration> {
         self.started += 1;
         let order = self.started;
         if let Some(entry) = self.entries.get_mut(process.id())
-            && let Entry::Starting { params, origin } = entry
+            && let Entry::Starting { params, origin, end } = entry
         {
-            let (params, origin) = (Arc::clone(params), *origin);
+            let (params, origin, end) = (Arc::clone(params), *origin, *end);
             *entry = Entry::Present { process: Arc::clone(process), params, origin, sandbox, order };
+            return end;
         }
+        None
     }
 
     /// Forgets a record, unless the name has been taken by another process since.

@@ -1,7 +1,7 @@
 //! One child: clone, arrange, exec.
 //!
 //! The child shares this process's memory until it executes (`CLONE_VM | CLONE_VFORK`, what `posix_spawn` does),
-//! so a start costs the same however large the server is. Until then it runs [`child`] alone: system calls on data
+//! so a start costs the same however large the server is. Until then it runs `child` alone: system calls on data
 //! that the parent prepared, no allocation, no lock, no panic. Every signal is blocked meanwhile, so no handler of
 //! the parent can run in shared memory. A failure is written into that memory, so no pipe is needed to report it.
 
@@ -14,10 +14,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
 
 use super::mark::RunMark;
 use super::reaper;
+use super::tree::signal_group;
 
 /// A program, ready to execute.
 #[derive(Debug)]
@@ -381,16 +382,17 @@ impl Child {
         })
     }
 
+    /// Kills the child's group and collects its status. Blocks for the moment that this takes.
+    pub fn kill_and_reap(&self) {
+        signal_group(self.pid, Signal::KILL);
+        self.reap_blocking();
+        reaper::reaped(self.pid);
+    }
+
     fn reap_blocking(&self) {
         while let Err(rustix::io::Errno::INTR) =
             waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
         {}
-    }
-
-    /// The child as the kernel interface wants it.
-    #[must_use]
-    pub fn as_pid(&self) -> Option<Pid> {
-        Pid::from_raw(self.pid)
     }
 }
 

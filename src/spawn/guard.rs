@@ -33,7 +33,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub struct Guard {
     /// Its end of file is the signal.
     _alive: OwnedFd,
-    child: AsyncFd<Arc<Child>>,
+    /// None if it cannot be watched. It guards all the same.
+    child: Option<AsyncFd<Arc<Child>>>,
 }
 
 impl Guard {
@@ -56,13 +57,16 @@ impl Guard {
             mark: RunMark::none(),
         };
         let child = Arc::new(spawn(launch).map_err(|error| error.source)?);
-        Ok(Self { _alive: alive, child: watched(child, Interest::READABLE)? })
+        let child = watched(child, Interest::READABLE)
+            .inspect_err(|error| tracing::warn!(%error, "the guard cannot be watched"));
+        Ok(Self { _alive: alive, child: child.ok() })
     }
 
     /// Waits for the guard's own end, which should not come while the server lives. Cancel-safe.
     async fn ended(&self) {
-        while self.child.get_ref().try_reap().is_none() {
-            if self.child.readable().await.is_err() {
+        let Some(child) = &self.child else { return std::future::pending().await };
+        while child.get_ref().try_reap().is_none() {
+            if child.readable().await.is_err() {
                 return;
             }
         }

@@ -17,6 +17,16 @@ macro_rules! calls {
         }
 
         impl Call {
+            /// The wire names of all requests that are understood.
+            pub(super) const METHODS: &[&str] = &[$(<$method as Method>::NAME),*];
+
+            /// Encodes the params again.
+            pub(super) fn params(&self) -> serde_json::Result<Value> {
+                match self {
+                    $(Self::$name(params) => serde_json::to_value(params),)*
+                }
+            }
+
             /// Decodes a request.
             ///
             /// # Errors

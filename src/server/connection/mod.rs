@@ -113,6 +113,15 @@ impl Handshake {
     }
 }
 
+/// The wire names of all requests that are understood.
+pub(crate) const METHODS: &[&str] = Call::METHODS;
+
+/// Decodes the params of a request and encodes them again: for the fuzz targets.
+pub(crate) fn recode(method: &str, params: serde_json::Value) -> Result<serde_json::Value, ErrorObject> {
+    let call = Call::decode(method, params)?;
+    call.params().map_err(|error| ErrorObject::new(code::INTERNAL, error.to_string()))
+}
+
 /// Serves a connection to its end.
 pub async fn serve<T: Transport>(transport: T, shared: Arc<Shared>, kind: Kind) {
     let mut connection = Connection::new(transport, shared, kind);
@@ -157,6 +166,12 @@ enum End {
     Transport(EndReason),
     /// It is ended from here.
     Close(CloseCode, &'static str),
+}
+
+impl From<std::io::Error> for End {
+    fn from(error: std::io::Error) -> Self {
+        Self::Transport(error.into())
+    }
 }
 
 /// What happened next.
@@ -258,8 +273,8 @@ impl<T: Transport> Connection<T> {
             return Poll::Ready(Turn::Received(received));
         }
         self.burst = 0;
-        if let Poll::Ready(Err(error)) = self.poll_write(cx) {
-            return Poll::Ready(Turn::End(End::Transport(error.into())));
+        if let Poll::Ready(Err(end)) = self.poll_write(cx) {
+            return Poll::Ready(Turn::End(end));
         }
         // A full burst ended reading without having asked to be woken for more.
         if self.accepts_input()
@@ -288,7 +303,7 @@ impl<T: Transport> Connection<T> {
 
     /// Hands replies and events to the transport as it has room, and flushes. Pending when all is written that can
     /// be; every waker is registered then.
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         loop {
             while self.has_output(cx)? {
                 if self.transport.poll_ready(cx)?.is_pending() {
@@ -310,7 +325,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Makes sure that there is something to send, if there is anything.
-    fn has_output(&mut self, cx: &mut Context<'_>) -> std::io::Result<bool> {
+    fn has_output(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         if !self.replies.is_empty() || !self.events.is_empty() {
             return Ok(true);
         }
@@ -333,14 +348,12 @@ impl<T: Transport> Connection<T> {
                 }
                 Taken::Spooled { after } => {
                     self.spooled = Some(tokio::task::spawn_blocking(move || {
-                        let read = log.read_spool(after, TURN_BYTES as u64);
-                        let chunks = read
-                            .inspect_err(|error| tracing::error!(%error, "spooled output cannot be read"));
-                        (log, after, chunks.unwrap_or_default())
+                        let chunks = log.read_spool(after, TURN_BYTES as u64);
+                        (log, after, chunks)
                     }));
                     return Ok(self.poll_spooled(cx));
                 }
-                Taken::Lagged => return Err(std::io::Error::other(SLOW_OBSERVER)),
+                Taken::Lagged => return Err(End::Close(CloseCode::TryAgainLater, SLOW_OBSERVER)),
             }
         }
         Ok(false)
@@ -458,9 +471,6 @@ impl<T: Transport> Connection<T> {
             End::Transport(EndReason::Framing(_)) => (CloseCode::Protocol, "the framing is broken"),
             End::Transport(EndReason::NotUtf8) => (CloseCode::NotUtf8, "a text message is not UTF-8"),
             End::Transport(EndReason::TooLarge) => (CloseCode::TooLarge, "a message is larger than 64 MiB"),
-            End::Transport(EndReason::Io(error)) if error.to_string() == SLOW_OBSERVER => {
-                (CloseCode::TryAgainLater, SLOW_OBSERVER)
-            }
             End::Transport(EndReason::Closed) => (CloseCode::Normal, ""),
             End::Transport(EndReason::Io(_)) => return,
         };

@@ -1,0 +1,235 @@
+//! What must hold for any input, as plain functions: the fuzz targets call them, and `tests/fuzz_corpus.rs` calls them
+//! with the corpus and inputs made from it. Each takes the bytes of one input and panics where something does not hold.
+
+use std::path::Path;
+
+use exec_server::fuzzing;
+use exec_server::path_uri::PathUri;
+use exec_server::process::env::Pattern;
+use exec_server::protocol::code;
+use exec_server::protocol::envelope::{Message, OutgoingRequest, RequestId};
+use exec_server::protocol::salvage;
+use serde_json::Value;
+
+/// Input: a message. What is accepted is JSON, and a request comes back from its own encoding.
+pub fn envelope(input: &[u8]) {
+    let Ok(message) = Message::parse(input) else { return };
+    assert!(serde_json::from_slice::<Value>(input).is_ok(), "accepted what is no JSON");
+    if let Message::Request { id, method, params, .. } = message {
+        let text = encode(&id, &method, &params);
+        let Ok(Message::Request { id: again, method: same, .. }) = Message::parse(text.as_bytes()) else {
+            panic!("a request does not come back: {text}");
+        };
+        assert_eq!((again, same), (id, method));
+    }
+}
+
+fn encode(id: &RequestId, method: &str, params: &Value) -> String {
+    match serde_json::to_string(&OutgoingRequest { id, method, params }) {
+        Ok(text) => text,
+        Err(error) => panic!("a request cannot be encoded: {error}"),
+    }
+}
+
+/// Input: a URI, or the bytes of a path. A URI's canonical form is its own canonical form; a native path comes back from
+/// its URI, without `.`, `..` and doubled slashes.
+pub fn path_uri(input: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(input)
+        && let Ok(uri) = PathUri::parse(text)
+    {
+        assert_eq!(PathUri::parse(uri.as_str()).as_ref(), Ok(&uri));
+        if let Ok(path) = uri.to_native_path() {
+            assert!(path.is_absolute());
+            comes_back(&path);
+        }
+    }
+    let path = [b"/", input].concat();
+    if !path.contains(&0) {
+        comes_back(Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&path)));
+    }
+}
+
+fn comes_back(path: &Path) {
+    let Ok(uri) = PathUri::from_native_path(path) else { panic!("no URI for {path:?}") };
+    let Ok(native) = uri.to_native_path() else { panic!("no path for {uri}") };
+    assert_eq!(PathUri::from_native_path(&native).as_ref(), Ok(&uri), "{path:?}");
+    assert_eq!(PathUri::parse(uri.as_str()).as_ref(), Ok(&uri), "{path:?}");
+}
+
+/// Input: a pattern, a line end, a name. The matcher agrees with the definition of a match.
+pub fn env_pattern(input: &[u8]) {
+    let text: String = String::from_utf8_lossy(input).chars().take(200).collect();
+    let (pattern, name) = text.split_once('\n').unwrap_or((&text, ""));
+    let expected = !pattern.is_empty() && matches(&folded(pattern), &folded(name));
+    assert_eq!(Pattern::new(pattern).matches(name), expected, "{pattern:?} {name:?}");
+}
+
+fn folded(text: &str) -> Vec<char> {
+    text.chars().map(|char| char.to_lowercase().next().unwrap_or(char)).collect()
+}
+
+/// By the definition: row by row, which beginnings of the name each beginning of the pattern matches.
+fn matches(pattern: &[char], name: &[char]) -> bool {
+    let mut reach = vec![false; name.len() + 1];
+    reach[0] = true;
+    for wanted in pattern {
+        let before = reach.clone();
+        for at in 0..=name.len() {
+            reach[at] = match wanted {
+                '*' => before[at] || (at > 0 && reach[at - 1]),
+                '?' => at > 0 && before[at - 1],
+                other => at > 0 && before[at - 1] && name[at - 1] == *other,
+            };
+        }
+    }
+    reach[name.len()]
+}
+
+/// Input: a request. Its params are decoded as the server decodes them, refused with one of two codes, and equal to
+/// themselves after being encoded and decoded again.
+pub fn params(input: &[u8]) {
+    let Ok(Message::Request { method, params, .. }) = Message::parse(input) else { return };
+    match fuzzing::recode(&method, params) {
+        Ok(encoded) => {
+            assert_eq!(fuzzing::recode(&method, encoded.clone()), Ok(encoded), "{method}");
+        }
+        Err(error) if fuzzing::METHODS.contains(&method.as_str()) => {
+            assert_eq!(error.code, code::INVALID_PARAMS, "{method}: {error}");
+        }
+        Err(error) => assert_eq!(error.code, code::METHOD_NOT_FOUND, "{method}: {error}"),
+    }
+}
+
+/// Input: frames in a short form (see [`stream`]). What the filter lets through does not depend on how the bytes come
+/// in, and is what a plain reading of the whole stream says.
+pub fn oversize(input: &[u8]) {
+    let Some((piece, script)) = input.split_first() else { return };
+    let stream = stream(script);
+    let whole = fuzzing::filter(&stream, usize::MAX);
+    let in_pieces = fuzzing::filter(&stream, usize::from(*piece) + 1);
+    assert!(whole == in_pieces, "the pieces matter");
+    let (passed, tails) = expected(&stream);
+    assert!(whole.0 == passed, "something else passes");
+    let found: Vec<(u64, Vec<u8>)> =
+        whole.1.into_iter().map(|(number, tail)| (number, tail.to_vec())).collect();
+    assert_eq!(found, tails);
+}
+
+/// Longer streams show nothing that these do not.
+const STREAM_BYTES: usize = 256 << 10;
+
+/// Spells out frames from five bytes each: the first byte of the header; the shape (bit 0 masked, bits 1 and 2 the form of
+/// the length, 3 for bytes that follow as they are); the length, three bytes.
+fn stream(mut script: &[u8]) -> Vec<u8> {
+    let mut stream = Vec::new();
+    while let [first, shape, low, middle, high, rest @ ..] = script {
+        script = rest;
+        if stream.len() > STREAM_BYTES {
+            break;
+        }
+        if shape >> 1 & 3 == 3 {
+            let (raw, rest) = script.split_at(script.len().min(usize::from(*low % 32)));
+            stream.extend_from_slice(raw);
+            script = rest;
+            continue;
+        }
+        let length = usize::from(*low) | usize::from(*middle) << 8 | usize::from(*high % 4) << 16;
+        let masked = (shape & 1) << 7;
+        stream.push(*first);
+        match (shape >> 1 & 3, u8::try_from(length), u16::try_from(length)) {
+            (0, Ok(short @ 0..=125), _) => stream.push(masked | short),
+            (0 | 1, _, Ok(medium)) => {
+                stream.push(masked | 126);
+                stream.extend_from_slice(&medium.to_be_bytes());
+            }
+            _ => {
+                stream.push(masked | 127);
+                stream.extend_from_slice(&(length as u64).to_be_bytes());
+            }
+        }
+        if masked != 0 {
+            stream.extend_from_slice(&[*low, *middle, *first, *shape]);
+        }
+        stream.extend((0..=250).cycle().take(length));
+    }
+    stream
+}
+
+/// What passes of a stream, and the ends of the messages that are cut.
+fn expected(mut rest: &[u8]) -> (Vec<u8>, Vec<(u64, Vec<u8>)>) {
+    let (limit, head) = fuzzing::FILTER_LIMITS;
+    let (mut passed, mut tails) = (Vec::new(), Vec::new());
+    let (mut number, mut size, mut cut) = (0, 0_u64, None::<Vec<u8>>);
+    while let Some((header, length)) = header(rest) {
+        let (frame, payload) = rest.split_at(header);
+        let complete = payload.len() as u64 >= length;
+        let (payload, after) = payload
+            .split_at(usize::try_from(length).map_or(payload.len(), |length| length.min(payload.len())));
+        rest = after;
+        let (first, masked) = (frame[0], frame[1] & 0x80 != 0);
+        if first & 0x08 != 0 || !masked {
+            passed.extend_from_slice(frame);
+            passed.extend_from_slice(payload);
+            continue;
+        }
+        let mask = &frame[header - 4..];
+        let begins = size == 0 && first & 0x0f != 0;
+        size = size.saturating_add(length);
+        let from = match &cut {
+            Some(_) => 0,
+            None if size > limit => {
+                cut = Some(Vec::new());
+                let shown = if begins { length.min(head) } else { 0 };
+                passed.push(0x80 | if begins { first & 0xf0 | 0x02 } else { first });
+                if shown == 0 {
+                    passed.push(0x80);
+                } else {
+                    passed.push(0xff);
+                    passed.extend_from_slice(&shown.to_be_bytes());
+                }
+                passed.extend_from_slice(mask);
+                let shown = payload.len().min(usize::try_from(shown).unwrap_or(usize::MAX));
+                passed.extend_from_slice(&payload[..shown]);
+                shown
+            }
+            None => {
+                passed.extend_from_slice(frame);
+                passed.extend_from_slice(payload);
+                payload.len()
+            }
+        };
+        if let Some(tail) = &mut cut {
+            tail.extend((from..payload.len()).map(|at| payload[at] ^ mask[at % 4]));
+            tail.drain(..tail.len().saturating_sub(512));
+        }
+        if complete && first & 0x80 != 0 {
+            tails.extend(cut.take().map(|tail| (number, tail)));
+            (number, size) = (number + 1, 0);
+        }
+    }
+    (passed, tails)
+}
+
+/// The length of a complete header, and of the payload that it announces.
+fn header(bytes: &[u8]) -> Option<(usize, u64)> {
+    let second = *bytes.get(1)?;
+    let (form, length) = match second & 0x7f {
+        126 => (4, u64::from(u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?))),
+        127 => (10, u64::from_be_bytes(bytes.get(2..10)?.try_into().ok()?)),
+        short => (2, u64::from(short)),
+    };
+    let header = form + if second & 0x80 == 0 { 0 } else { 4 };
+    (bytes.len() >= header).then_some((header, length))
+}
+
+/// Input: a message, with two bytes behind it that say how much of its beginning and its end is known. An id that is found
+/// is the message's own.
+pub fn salvage(input: &[u8]) {
+    let Some((message, &[head, tail])) = input.split_last_chunk::<2>() else { return };
+    let head = message.len() * usize::from(head) / 255;
+    let tail = (message.len() - head) * usize::from(tail) / 255;
+    let found = salvage::request_id(&message[..head], &message[message.len() - tail..]);
+    if let (Some(found), Ok(Message::Request { id, .. })) = (found, Message::parse(message)) {
+        assert_eq!(found, id, "the id of another request");
+    }
+}

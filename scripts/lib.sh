@@ -1,0 +1,29 @@
+# Shared by the scripts: says what is done, and installs what is missing. Sourced, not run.
+
+step() {
+    printf '\n== %s\n' "$*"
+}
+
+have() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+# install_packages PACKAGE...: installs Debian packages, or says that it cannot.
+install_packages() {
+    if [ "$(id -u)" != 0 ] || ! have apt-get; then
+        echo "missing: $* (installing takes root and apt-get; tests that need them are skipped or fail)"
+        return 0
+    fi
+    step "apt-get install $*"
+    DEBIAN_FRONTEND=noninteractive apt-get update -q >/dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+}
+
+# need COMMAND=PACKAGE...: installs the packages of the commands that are missing.
+need() {
+    local pair missing=()
+    for pair in "$@"; do
+        have "${pair%%=*}" || missing+=("${pair#*=}")
+    done
+    [ "${#missing[@]}" = 0 ] || install_packages "${missing[@]}"
+}
