@@ -62,10 +62,6 @@ pub(super) struct Site {
     pub(super) connections: TaskTracker,
 }
 
-/// What a request's head may hold; more is answered with 431. The library's own limit is six times that, and counts
-/// only what is still incomplete.
-const HEAD_BYTES: usize = 64 << 10;
-
 #[derive(Clone)]
 struct Visit {
     site: Arc<Site>,
