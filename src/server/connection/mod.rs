@@ -16,6 +16,7 @@ use std::future::poll_fn;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ const QUEUED_REQUESTS: usize = 1024;
 /// Answers that may wait to be written; then the connection is read no further.
 const QUEUED_REPLIES: usize = 128;
 const QUEUED_REPLY_BYTES: usize = 4 << 20;
+/// Bytes of requests that may be in the works; then the connection is read no further. One message can have 64 MiB.
+const REQUEST_BYTES: usize = 128 << 20;
 /// Messages handled before what they caused is written.
 const BURST: usize = 64;
 /// Output taken from a process before the others have their turn.
@@ -143,7 +146,7 @@ struct Connection<T> {
     running: usize,
     queue: VecDeque<requests::Queued>,
     /// Requests for processes whose start is not answered.
-    behind_start: HashMap<ProcessId, VecDeque<(RequestId, Call)>>,
+    behind_start: HashMap<ProcessId, VecDeque<(RequestId, Call, Option<Hold>)>>,
     deferred: usize,
     replies: VecDeque<Reply>,
     reply_bytes: usize,
@@ -151,6 +154,10 @@ struct Connection<T> {
     /// Reading events back that have left memory.
     spooled: Option<JoinHandle<ReadBack>>,
     parsing: Option<JoinHandle<Result<Message, Malformed>>>,
+    /// Bytes of requests in the works.
+    held: Arc<AtomicUsize>,
+    /// The message that is being handled, until its work takes it along.
+    hold: Option<Hold>,
     dirty: bool,
     burst: usize,
     heartbeat: Heartbeat,
@@ -158,6 +165,26 @@ struct Connection<T> {
     initialize_by: Option<Instant>,
     shutdown: Pin<Box<WaitForCancellationFutureOwned>>,
     input_ended: bool,
+}
+
+/// Bytes of a request, for as long as it is in the works.
+#[derive(Debug)]
+struct Hold {
+    held: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Hold {
+    fn new(held: &Arc<AtomicUsize>, bytes: usize) -> Self {
+        held.fetch_add(bytes, Ordering::Relaxed);
+        Self { held: Arc::clone(held), bytes }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Why the connection ends.
@@ -211,6 +238,8 @@ impl<T: Transport> Connection<T> {
             events: VecDeque::new(),
             spooled: None,
             parsing: None,
+            held: Arc::default(),
+            hold: None,
             dirty: false,
             burst: 0,
             heartbeat: Heartbeat::new(shared.ping_interval, shared.ping_timeout, now),
@@ -295,6 +324,7 @@ impl<T: Transport> Connection<T> {
             && self.parsing.is_none()
             && self.queue.len() + self.deferred < QUEUED_REQUESTS
             && self.tasks.len() < QUEUED_REQUESTS + self.shared.concurrent_requests.get()
+            && self.held.load(Ordering::Relaxed) < REQUEST_BYTES
             && self.replies.len() < QUEUED_REPLIES
             && self.reply_bytes < QUEUED_REPLY_BYTES
     }
@@ -422,6 +452,10 @@ impl<T: Transport> Connection<T> {
 
     fn received(&mut self, received: Received) -> Result<(), End> {
         self.heartbeat.alive();
+        self.hold = None;
+        if let Received::Message(bytes) = &received {
+            self.hold = Some(Hold::new(&self.held, bytes.len()));
+        }
         match received {
             Received::Message(bytes) if bytes.len() > LARGE_MESSAGE => {
                 self.parsing = Some(tokio::task::spawn_blocking(move || Message::parse(&bytes)));

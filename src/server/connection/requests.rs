@@ -120,7 +120,7 @@ impl<T: Transport> Connection<T> {
     fn in_session(&mut self, id: RequestId, call: Call, session: Arc<Session>) {
         // What follows a start waits for it, or it would meet a process that is not there yet.
         if let Some(behind) = call.process_id().and_then(|process| self.behind_start.get_mut(process)) {
-            behind.push_back((id, call));
+            behind.push_back((id, call, self.hold.take()));
             self.deferred += 1;
             return;
         }
@@ -170,6 +170,12 @@ impl<T: Transport> Connection<T> {
 
     /// Runs a request when there is a place for it.
     fn work(&mut self, task: BoxFuture<'static, Done>) {
+        let hold = self.hold.take();
+        let task = Box::pin(async move {
+            let done = task.await;
+            drop(hold);
+            done
+        });
         if self.running < self.shared.concurrent_requests.get() {
             self.running += 1;
             self.tasks.spawn(task);
@@ -203,10 +209,12 @@ impl<T: Transport> Connection<T> {
     fn after_start(&mut self, id: &ProcessId) {
         let behind = self.behind_start.remove(id).unwrap_or_default();
         self.deferred -= behind.len();
-        for (id, call) in behind {
+        for (id, call, hold) in behind {
+            self.hold = hold;
             // Another start among them holds up what follows it in turn.
             self.request(id, call);
         }
+        self.hold = None;
     }
 
     fn read(&mut self, id: RequestId, params: &ReadParams, session: &Session) {
