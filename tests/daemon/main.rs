@@ -1,0 +1,13 @@
+//! The daemon from outside: real processes, real sockets, the real program.
+
+mod connection;
+mod control;
+mod ending;
+mod endurance;
+mod listeners;
+mod output;
+mod sessions;
+mod standard_io;
+mod starting;
+mod support;
+mod terminal;
