@@ -227,10 +227,14 @@ async fn sessions_that_end_leave_nothing_behind() {
     let daemon = Daemon::setup().set("session.detached_ms", "0").start().await;
     let visit = async |number: u64| {
         let client = daemon.client().await;
-        let start = Start::sh("sleep 300 & echo up; wait").tty(number % 2 == 0);
+        let start = Start::sh("sleep 300 & echo up; wait").tty(number.is_multiple_of(2));
         client.start(&start).await;
         client.wait_output(&start.id(), "up").await;
-        if number % 3 == 0 { drop(client.close().await) } else { client.abort().await }
+        if number.is_multiple_of(3) {
+            client.close().await;
+        } else {
+            client.abort().await;
+        }
     };
     stream::iter(0..8).map(visit).buffer_unordered(4).collect::<Vec<()>>().await;
     let looker = daemon.client().await;

@@ -1,5 +1,7 @@
 //! The daemon from outside: real processes, real sockets, the real program.
 
+#![expect(clippy::unwrap_used, reason = "in a test a failed unwrap is a failed test")]
+
 mod connection;
 mod control;
 mod ending;

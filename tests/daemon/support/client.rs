@@ -421,11 +421,6 @@ impl Client {
         (first(log.answers.get(&id.to_string())), first(log.events.get(process)))
     }
 
-    /// The place of an answer among all messages.
-    pub(crate) fn place(&self, id: i64) -> usize {
-        self.places(id, "").0.expect("the answer has come")
-    }
-
     /// The chunks pushed for a process since the last call, with their numbers.
     pub(crate) fn take_chunks(&self, process: &str) -> Vec<(u64, Vec<u8>)> {
         let mut events = Vec::new();
