@@ -217,7 +217,6 @@ async fn end_everything(
         _ = tokio::time::timeout(drain, registry.end_all(grace)) => {}
         () = at_once.cancelled() => {}
     }
-    // The guard goes with the rest: nothing is left for it to do.
     end_scope(Scope { marks: mark.range(), descendants: true, ..Scope::default() }, Duration::ZERO).await;
 }
 

@@ -70,7 +70,13 @@ pub async fn read_now(process: &Process, request: ReadRequest) -> ReadOutcome {
             // Lost between two looks: the next read tells it, in its place.
             return finish(request, chunks, lost, sum, limit, stop(page));
         }
-        lost = lost.or(page.lost);
+        lost = match (lost, page.lost) {
+            // Nothing lies between them: no chunk has been taken yet.
+            (Some(before), Some(more)) => {
+                Some(LostOutput { bytes: before.bytes + more.bytes, last_seq: more.last_seq, ..before })
+            }
+            (before, more) => before.or(more),
+        };
         if !page.spooled {
             return finish(request, chunks, lost, sum, limit, page);
         }

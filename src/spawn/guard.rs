@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -28,6 +29,13 @@ pub const WORD: &str = "__exec-server-guard";
 const START_AGAIN: Duration = Duration::from_secs(1);
 /// How long the guard goes on killing.
 const LIMIT: Duration = Duration::from_secs(10);
+
+static PID: AtomicI32 = AtomicI32::new(0);
+
+/// Process id of the latest guard of this process, 0 before the first.
+pub(super) fn pid() -> i32 {
+    PID.load(Ordering::Relaxed)
+}
 
 /// A running guard. Dropping it makes the guard sweep and leave.
 #[derive(Debug)]
@@ -62,6 +70,7 @@ impl Guard {
             mark: RunMark::none(),
         };
         let child = Arc::new(spawn(launch).map_err(|error| error.source)?);
+        PID.store(child.pid(), Ordering::Relaxed);
         let child = watched(child, Interest::READABLE)
             .inspect_err(|error| tracing::warn!(%error, "the guard cannot be watched"));
         Ok(Self { _alive: alive, child: child.ok() })

@@ -25,7 +25,7 @@ pub struct Scope {
     pub leaders: Vec<i32>,
     /// The leaders are certainly unreaped, so that what belongs to them need not be below this process.
     pub leaders_are_fresh: bool,
-    /// Everything that came of this process, whatever it carries.
+    /// Everything that came of this process, whatever it carries; not the guard.
     pub descendants: bool,
     /// Of these, only the ones that hold one of these pipes or terminals open.
     pub holding: Option<HashSet<Stream>>,
@@ -136,7 +136,7 @@ impl Census {
             if *pid == own || (self.adopts && !self.descendants.contains(pid)) {
                 return false;
             }
-            if scope.descendants && self.descendants.contains(pid) {
+            if scope.descendants && self.descendants.contains(pid) && *pid != super::guard::pid() {
                 return true;
             }
             match process.mark {
