@@ -9,6 +9,7 @@ mod calls;
 mod heartbeat;
 mod order;
 mod requests;
+mod watching;
 mod work;
 
 use std::collections::{HashMap, VecDeque};
@@ -27,6 +28,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use self::calls::Call;
 use self::heartbeat::{Due, Heartbeat};
 use self::order::Lanes;
+use self::watching::Watching;
 use self::work::{Done, Reply, Tools};
 use crate::environment_config::EnvironmentConfig;
 use crate::fs::FileSystem;
@@ -148,6 +150,7 @@ struct Connection<T> {
     replies: VecDeque<Reply>,
     reply_bytes: usize,
     events: VecDeque<(Arc<OutputLog>, Event)>,
+    watching: Watching,
     /// Reading events back that have left memory.
     spooled: Option<JoinHandle<ReadBack>>,
     parsing: Option<JoinHandle<Result<Message, Malformed>>>,
@@ -179,6 +182,8 @@ enum Turn {
     Received(Received),
     Parsed(Result<Message, Malformed>),
     Done(Done),
+    /// The watch with this id has seen a change.
+    MissingChanged(u64),
     Probed,
     Timer,
     End(End),
@@ -209,6 +214,7 @@ impl<T: Transport> Connection<T> {
             replies: VecDeque::new(),
             reply_bytes: 0,
             events: VecDeque::new(),
+            watching: Watching::default(),
             spooled: None,
             parsing: None,
             dirty: false,
@@ -230,6 +236,10 @@ impl<T: Transport> Connection<T> {
                 Turn::Parsed(message) => self.message(message),
                 Turn::Done(done) => {
                     self.done(done);
+                    Ok(())
+                }
+                Turn::MissingChanged(watch_id) => {
+                    self.missing_changed(watch_id);
                     Ok(())
                 }
                 Turn::Probed => {
@@ -264,6 +274,9 @@ impl<T: Transport> Connection<T> {
                 Ok(done) => return Poll::Ready(Turn::Done(done)),
                 Err(error) => tracing::error!(%error, "a request was lost"),
             }
+        }
+        if let Poll::Ready(watch_id) = self.watching.poll_changed(cx) {
+            return Poll::Ready(Turn::MissingChanged(watch_id));
         }
         if self.burst < BURST
             && self.accepts_input()
@@ -465,6 +478,7 @@ impl<T: Transport> Connection<T> {
         }
         // Detached before the goodbye, which a peer may draw out.
         self.tasks.abort_all();
+        self.watching = Watching::default();
         self.handshake = Handshake::New;
         let (code, reason) = match end {
             End::Close(code, reason) => (code, reason),
@@ -500,6 +514,7 @@ impl<T: Transport> Connection<T> {
             let turn = poll_fn(|cx| self.poll_turn(cx));
             match tokio::time::timeout(Duration::from_millis(20), turn).await {
                 Ok(Turn::Done(done)) => self.done(done),
+                Ok(Turn::MissingChanged(watch_id)) => self.missing_changed(watch_id),
                 Ok(Turn::End(_)) => return,
                 _ => {}
             }
