@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{FileType, FsWord, Mode, OFlags, fstatfs};
+use rustix::fs::{FileType, FsWord, IFlags, Mode, OFlags, fstatfs, ioctl_getflags, openat};
 use rustix::io::Errno;
 
 use super::route::{Route, Step};
@@ -25,9 +25,9 @@ const ENTRIES: WatchFlags = ENDS
     .union(WatchFlags::MOVE)
     .union(WatchFlags::ONLYDIR);
 
-/// File systems that only this kernel changes. Others, such as those of a network or made up by the kernel, change
-/// without a word.
-const LOCAL: [u32; 21] = [
+/// File systems that only this kernel changes, and only as it is told. Others change without a word, such as those of a
+/// network, or have many names for one entry, such as vfat.
+const LOCAL: [u32; 17] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // xfs
     0x9123_683e, // btrfs
@@ -41,15 +41,14 @@ const LOCAL: [u32; 21] = [
     0x5265_4973, // reiserfs
     0x3434,      // nilfs
     0x2405_1905, // ubifs
-    0x4d44,      // vfat
-    0x2011_bab0, // exfat
-    0x7366_746e, // ntfs
-    0x482b,      // hfs+
     0xf15f,      // ecryptfs
     0x7371_7368, // squashfs
     0xe0f5_e1e2, // erofs
     0x9660,      // iso9660
 ];
+
+/// Set on a directory where names are the same in upper and lower case.
+const CASEFOLD: IFlags = IFlags::from_bits_retain(0x4000_0000);
 
 /// Watches that are in place.
 #[derive(Debug)]
@@ -117,6 +116,7 @@ impl Registration {
             return if is_covered { Ok(true) } else { Err(Errno::ACCESS.into()) };
         }
         match self.watch(step, ENTRIES) {
+            Ok(_) if folds_case(step) => Err(Unwatchable::FileSystem),
             Ok(watch) => {
                 self.names.entry(watch).or_default().insert(name.to_owned());
                 Ok(true)
@@ -145,4 +145,13 @@ impl Registration {
         let path = format!("/proc/self/fd/{}", step.at.as_raw_fd());
         Ok(inotify::add_watch(&self.inotify, path, what)?)
     }
+}
+
+/// Whether an event may spell the name of an entry differently.
+fn folds_case(directory: &Step) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // File systems without such flags have no such directories either.
+    openat(&directory.at, ".", flags, Mode::empty())
+        .and_then(ioctl_getflags)
+        .is_ok_and(|flags| flags.contains(CASEFOLD))
 }
