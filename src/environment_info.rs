@@ -46,6 +46,7 @@ pub fn gather(variable: impl Fn(&str) -> Option<OsString>) -> EnvironmentInfo {
 /// True is a promise: only what works.
 fn capabilities() -> Capabilities {
     Capabilities {
+        fs_watch_missing: true,
         environment_config_read: true,
         file_write_streaming: true,
         process_control: true,

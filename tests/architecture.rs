@@ -23,7 +23,7 @@ const ROWS: &[&[Module]] = &[
     &[("spawn", &[])],
     &[
         ("process", &["spawn", "protocol"]),
-        ("fs", &["fsops", "protocol", "path_uri"]),
+        ("fs", &["fsops", "spawn", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
     ],
     &[("session", &["process", "spawn", "path_uri", "protocol"])],
@@ -252,7 +252,7 @@ fn planted_violations_are_found() {
 
     plant("protocol/upward.rs", "use crate::{path_uri::{A, B}, session::{self, C}};");
     plant("spawn.rs", "fn f() { let _ = crate::process::x('\"', crate::config::Y); }");
-    plant("fs/deep/mod.rs", "use super::super::spawn::Z;");
+    plant("fs/deep/mod.rs", "use super::super::process::Z;");
     plant("session/mod.rs", "use super::error_map::map;");
     plant("helper.rs", "use crate::cli::main;");
     plant("newcomer.rs", "use crate::protocol::A;");
@@ -261,7 +261,7 @@ fn planted_violations_are_found() {
         "protocol imports session, which is above it (protocol/upward)",
         "spawn imports process, which is above it",
         "spawn imports config, which its row does not list",
-        "fs imports spawn, which its row does not list (fs/deep/mod)",
+        "fs imports process, which its row does not list (fs/deep/mod)",
         "session imports error_map, which is above it",
         "helper imports cli, which its row does not list",
         "newcomer has no row",

@@ -1,11 +1,12 @@
 //! The file service of one connection: takes the params of `fs/*`, answers their results.
 //!
-//! It owns the open files of the connection, which close when it is dropped. The work is done on blocking threads, so
-//! that no call holds another up. A call that is to be confined is refused, never run open.
+//! It owns the open files of the connection, which close when it is dropped; a [`Watch`] belongs to whoever asked for
+//! it. The work is done on blocking threads, so that no call holds another up. A call that is to be confined is refused, never run open.
 
 mod handles;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use base64_simd::STANDARD;
 
 use self::handles::Handles;
+pub use self::watch::{MAX_WATCHED_PATHS, Watch};
 use crate::fsops::{self, Atomic, FileInfo, Links, MAX_READ_BYTES, RemoveOptions, WalkLimits};
 pub use crate::fsops::{ErrorClass, FsError};
 use crate::path_uri::PathUri;
@@ -21,7 +23,7 @@ use crate::protocol::fs::{
     CreateSymlinkParams, DirectoryEntry, FileMode, GetMetadataParams, Metadata, OpenMode, OpenParams,
     OpenResponse, ReadBlockParams, ReadBlockResponse, ReadDirectoryParams, ReadDirectoryResponse,
     ReadFileParams, ReadFileResponse, RemoveParams, RenameParams, SetPermissionsParams, WalkEntry, WalkError,
-    WalkKind, WalkParams, WalkResponse, WriteBlockParams, WriteFileParams,
+    WalkKind, WalkParams, WalkResponse, WatchMissingParams, WriteBlockParams, WriteFileParams,
 };
 use crate::protocol::process::Empty;
 use crate::protocol::sandbox::SandboxContext;
@@ -218,6 +220,11 @@ impl FileSystem {
         let destination = target(&params.destination_path, params.sandbox.as_ref())?;
         blocking(move || fsops::copy(&source, &destination, params.recursive)).await?;
         Ok(Empty {})
+    }
+
+    /// `fs/watchMissing`. The id is not looked at; `None` is the answer that nothing is watched.
+    pub async fn watch_missing(&self, params: WatchMissingParams) -> Option<Watch> {
+        Watch::new(params).await
     }
 
     /// `fs/rename`.

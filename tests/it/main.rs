@@ -9,3 +9,4 @@ mod client_process;
 mod client_recovery;
 mod observer;
 mod processes;
+mod watch;

@@ -7,6 +7,7 @@ use crate::process::log::{Chunk, Event, Exit};
 use crate::protocol::envelope::{
     ErrorObject, OutgoingError, OutgoingNotification, OutgoingResult, RequestId,
 };
+use crate::protocol::fs::{MissingChanged, MissingChangedParams};
 use crate::protocol::process::{ClosedParams, ExitedParams, LostOutput, ProcessId};
 use crate::protocol::{MAX_MESSAGE_BYTES, NotificationMethod, code, process};
 use crate::session::ReadOutcome;
@@ -72,6 +73,11 @@ pub(super) fn notification(process: &ProcessId, event: &Event) -> String {
             output_bytes: Some(*totals),
         }),
     }
+}
+
+/// Encodes that a watch has seen a change.
+pub(super) fn missing_changed(watch_id: u64) -> String {
+    note::<MissingChanged>(&MissingChangedParams { watch_id })
 }
 
 fn note<N: NotificationMethod>(params: &N::Params) -> String {

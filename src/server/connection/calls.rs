@@ -75,6 +75,7 @@ calls! {
     FsWalk(fs::Walk),
     FsRemove(fs::Remove),
     FsCopy(fs::Copy),
+    FsWatchMissing(fs::WatchMissing),
     FsRename(fs::Rename),
     FsSetPermissions(fs::SetPermissions),
     FsCreateSymlink(fs::CreateSymlink),

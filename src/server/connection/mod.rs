@@ -9,6 +9,7 @@ mod calls;
 mod heartbeat;
 mod order;
 mod requests;
+mod watching;
 mod work;
 
 use std::collections::{HashMap, VecDeque};
@@ -28,6 +29,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use self::calls::Call;
 use self::heartbeat::{Due, Heartbeat};
 use self::order::Lanes;
+use self::watching::Watching;
 use self::work::{Done, Reply, Tools};
 use crate::environment_config::EnvironmentConfig;
 use crate::fs::FileSystem;
@@ -155,6 +157,7 @@ struct Connection<T> {
     replies: VecDeque<Reply>,
     reply_bytes: usize,
     events: VecDeque<(Arc<OutputLog>, Event)>,
+    watching: Watching,
     /// Reading events back that have left memory.
     spooled: Option<JoinHandle<ReadBack>>,
     parsing: Option<JoinHandle<Result<Message, Malformed>>>,
@@ -210,6 +213,8 @@ enum Turn {
     Received(Received),
     Parsed(Result<Message, Malformed>),
     Done(Done),
+    /// The watch with this id has seen a change.
+    MissingChanged(u64),
     Probed,
     Timer,
     End(End),
@@ -241,6 +246,7 @@ impl<T: Transport> Connection<T> {
             replies: VecDeque::new(),
             reply_bytes: 0,
             events: VecDeque::new(),
+            watching: Watching::default(),
             spooled: None,
             parsing: None,
             held: Arc::default(),
@@ -264,6 +270,10 @@ impl<T: Transport> Connection<T> {
                 Turn::Parsed(message) => self.message(message),
                 Turn::Done(done) => {
                     self.done(done);
+                    Ok(())
+                }
+                Turn::MissingChanged(watch_id) => {
+                    self.missing_changed(watch_id);
                     Ok(())
                 }
                 Turn::Probed => {
@@ -298,6 +308,9 @@ impl<T: Transport> Connection<T> {
                 Ok(done) => return Poll::Ready(Turn::Done(done)),
                 Err(error) => tracing::error!(%error, "a request was lost"),
             }
+        }
+        if let Poll::Ready(watch_id) = self.watching.poll_changed(cx) {
+            return Poll::Ready(Turn::MissingChanged(watch_id));
         }
         if self.burst < BURST
             && self.accepts_input()
@@ -508,6 +521,7 @@ impl<T: Transport> Connection<T> {
         }
         // Detached before the goodbye, which a peer may draw out.
         self.tasks.abort_all();
+        self.watching = Watching::default();
         self.handshake = Handshake::New;
         let (code, reason) = match end {
             End::Close(code, reason) => (code, reason),
@@ -543,6 +557,7 @@ impl<T: Transport> Connection<T> {
             let turn = poll_fn(|cx| self.poll_turn(cx));
             match tokio::time::timeout(Duration::from_millis(20), turn).await {
                 Ok(Turn::Done(done)) => self.done(done),
+                Ok(Turn::MissingChanged(watch_id)) => self.missing_changed(watch_id),
                 Ok(Turn::End(_)) => return,
                 _ => {}
             }

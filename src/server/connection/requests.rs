@@ -143,6 +143,9 @@ impl<T: Transport> Connection<T> {
                 let running = session.terminate(&params.process_id, grace);
                 self.reply(answers::success(&id, &TerminateResponse { running }));
             }
+            Call::FsWatchMissing(params) if !self.begin_watch(params.watch_id) => {
+                self.reply(work::watching(&id, false));
+            }
             other => self.files(id, other),
         }
     }
@@ -167,12 +170,28 @@ impl<T: Transport> Connection<T> {
         // It may have to wait for an open that is still queued, so it must not take a place from it.
         let takes_place = !matches!(call, Call::FsClose(_));
         let (place, before) = self.lanes.enter(keys, changes_files);
-        let task = work::files(id, call, self.tools.clone(), before, place, takes_place);
+        let tools = self.tools.clone();
+        let task: BoxFuture<'static, Done> = match call {
+            Call::FsWatchMissing(params) => Box::pin(work::watch_missing(id, params, tools, before, place)),
+            call => Box::pin(work::files(id, call, tools, before, place, takes_place)),
+        };
         if takes_place {
-            self.work(Box::pin(task));
+            self.work(task);
         } else {
             self.tasks.spawn(task);
         }
+    }
+
+    /// Whether the id of a watch is new. What the watch before has seen until now is told, then it ends.
+    fn begin_watch(&mut self, id: u64) -> bool {
+        if let Some(changed) = self.watching.changed() {
+            self.missing_changed(changed);
+        }
+        self.watching.begin(id)
+    }
+
+    pub(super) fn missing_changed(&mut self, watch_id: u64) {
+        self.reply(answers::missing_changed(watch_id));
     }
 
     /// Runs a request when there is a place for it.
@@ -205,6 +224,12 @@ impl<T: Transport> Connection<T> {
                 // Publishes the process's events, behind the answer that is queued now.
                 drop(started);
                 self.after_start(&id);
+                place
+            }
+            DoneKind::Watch { place, watch } => {
+                if let Some(watch) = watch {
+                    self.watching.set(watch);
+                }
                 place
             }
         };

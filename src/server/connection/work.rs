@@ -13,10 +13,11 @@ use super::calls::Call;
 use super::order::{Before, Key, Place};
 use crate::environment_config::EnvironmentConfig;
 use crate::error_map::{IntoErrorObject, ProcessCallError};
-use crate::fs::FileSystem;
+use crate::fs::{FileSystem, MAX_WATCHED_PATHS, Watch};
 use crate::path_uri::PathUri;
 use crate::process::Process;
 use crate::protocol::envelope::{ErrorObject, RequestId};
+use crate::protocol::fs::{WatchMissingParams, WatchMissingResponse};
 use crate::protocol::process::{ProcessId, StartParams, WriteResponse, WriteStatus};
 use crate::session::{ConnectionId, ReadRequest, Session, Started, read_now, wait_for_news};
 
@@ -57,6 +58,8 @@ pub(super) enum DoneKind {
     Wait,
     /// A start; its events may go out once the reply is queued.
     Start { id: ProcessId, place: Place, started: Option<Started> },
+    /// A watch; it may ring once the reply is queued.
+    Watch { place: Place, watch: Option<Box<Watch>> },
 }
 
 /// What requests work with.
@@ -68,7 +71,8 @@ pub(super) struct Tools {
     pub(super) large: Arc<Semaphore>,
 }
 
-/// What a file call names, and whether it changes files. `None` for other calls.
+/// What a file call names, and whether starts wait for it: it changes files, or wants to hear of changes. `None` for
+/// other calls.
 pub(super) fn file_keys(call: &Call) -> Option<(Vec<Key>, bool)> {
     let path = |uri: &PathUri| Key::Path(uri.as_str().trim_end_matches('/').to_owned());
     let handle = |id: &String| Key::Handle(id.clone());
@@ -86,6 +90,10 @@ pub(super) fn file_keys(call: &Call) -> Option<(Vec<Key>, bool)> {
         Call::FsWalk(params) => (vec![path(&params.path)], false),
         Call::FsRemove(params) => (vec![path(&params.path)], true),
         Call::FsCopy(params) => (vec![path(&params.source_path), path(&params.destination_path)], true),
+        Call::FsWatchMissing(params) => {
+            let missing = params.missing.iter().take(MAX_WATCHED_PATHS);
+            (missing.chain(&params.present).map(path).collect(), true)
+        }
         Call::FsRename(params) => (vec![path(&params.source_path), path(&params.destination_path)], true),
         Call::FsSetPermissions(params) => (vec![path(&params.path)], true),
         Call::FsCreateSymlink(params) => (vec![path(&params.path)], true),
@@ -114,6 +122,28 @@ pub(super) async fn files(
     let work = async { (on_files(&id, call, tools).await, None::<()>) };
     let (reply, _) = guarded(&id, work).await;
     Done { reply, kind: if takes_place { DoneKind::Work(place) } else { DoneKind::Control(place) } }
+}
+
+/// Begins to watch missing paths.
+pub(super) async fn watch_missing(
+    id: RequestId,
+    params: WatchMissingParams,
+    tools: Tools,
+    before: Before,
+    place: Place,
+) -> Done {
+    before.done().await;
+    let work = async {
+        let watch = tools.files.watch_missing(params).await;
+        (watching(&id, watch.is_some()), watch.map(Box::new))
+    };
+    let (reply, watch) = guarded(&id, work).await;
+    Done { reply, kind: DoneKind::Watch { place, watch } }
+}
+
+/// The answer to a request for a watch.
+pub(super) fn watching(id: &RequestId, watching: bool) -> Reply {
+    answers::success(id, &WatchMissingResponse { watching }).into()
 }
 
 async fn on_files(id: &RequestId, call: Call, tools: Tools) -> Reply {

@@ -4,6 +4,7 @@ pub(crate) mod events;
 pub(crate) mod messages;
 pub(crate) mod params;
 pub(crate) mod proxy;
+pub(crate) mod raw;
 pub(crate) mod scripted;
 pub(crate) mod server;
 

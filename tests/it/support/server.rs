@@ -20,14 +20,22 @@ impl ServerProcess {
 
     /// A server with more arguments.
     pub(crate) async fn start_with(arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_exec-server"))
-            .args(["--listen", "ws://127.0.0.1:0"])
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_exec-server"));
+        command.args(["--listen", "ws://127.0.0.1:0"]).args(arguments);
+        Self::spawn(command).await
+    }
+
+    /// A server that another program runs.
+    pub(crate) async fn start_under(program: &[&str]) -> Self {
+        let mut command = Command::new(program[0]);
+        command.args(&program[1..]);
+        command.args([env!("CARGO_BIN_EXE_exec-server"), "--listen", "ws://127.0.0.1:0"]);
+        Self::spawn(command).await
+    }
+
+    async fn spawn(mut command: Command) -> Self {
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
         let line = soon(BufReader::new(stdout).lines().next_line()).await.unwrap();
         Self { url: line.expect("the server says where it listens"), child }
