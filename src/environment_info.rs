@@ -47,6 +47,7 @@ pub fn gather(variable: impl Fn(&str) -> Option<OsString>) -> EnvironmentInfo {
 fn capabilities() -> Capabilities {
     Capabilities {
         environment_config_read: true,
+        http_header_env_vars: true,
         file_write_streaming: true,
         process_control: true,
         process_list: true,

@@ -8,7 +8,7 @@ use crate::protocol::envelope::{
     ErrorObject, OutgoingError, OutgoingNotification, OutgoingResult, RequestId,
 };
 use crate::protocol::process::{ClosedParams, ExitedParams, LostOutput, ProcessId};
-use crate::protocol::{MAX_MESSAGE_BYTES, NotificationMethod, code, process};
+use crate::protocol::{MAX_MESSAGE_BYTES, NotificationMethod, code, http, process};
 use crate::session::ReadOutcome;
 
 /// Encodes a successful answer, or the error that says it is too large.
@@ -63,6 +63,17 @@ pub(super) fn notification(process: &ProcessId, event: &Event) -> String {
             output_bytes: Some(*totals),
         }),
     }
+}
+
+/// Encodes a piece of a streamed body, or its end with the error, if there is one.
+pub(super) fn body_delta(stream: &str, seq: u64, piece: &[u8], end: Option<Option<&str>>) -> String {
+    note::<http::BodyDelta>(&http::BodyDeltaParams {
+        request_id: stream.to_owned(),
+        seq,
+        delta: piece.to_vec().into(),
+        done: end.is_some(),
+        error: end.flatten().map(str::to_owned),
+    })
 }
 
 fn note<N: NotificationMethod>(params: &N::Params) -> String {

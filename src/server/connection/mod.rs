@@ -5,6 +5,7 @@
 //! the process. It reads no further while too much waits to be answered or to be written.
 
 mod answers;
+mod bodies;
 mod calls;
 mod heartbeat;
 mod order;
@@ -24,12 +25,14 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+use self::bodies::Bodies;
 use self::calls::Call;
 use self::heartbeat::{Due, Heartbeat};
 use self::order::Lanes;
 use self::work::{Done, Reply, Tools};
 use crate::environment_config::EnvironmentConfig;
 use crate::fs::FileSystem;
+use crate::http_request::{HttpClient, Room};
 use crate::process::WaitingBudget;
 use crate::process::log::{Chunk, Event, OutputLog, Taken};
 use crate::protocol::envelope::{ErrorObject, Malformed, Message, RequestId};
@@ -55,6 +58,8 @@ const LARGE_MESSAGE: usize = 256 << 10;
 const WAITING_WRITES: usize = 16 << 20;
 /// Large answers in the making at a time.
 const LARGE_ANSWERS: usize = 2;
+/// Large HTTP bodies taken whole at a time.
+const LARGE_BODIES: usize = 2;
 /// What `fs/readFile` can put into one answer.
 const READ_FILE_LIMIT: u64 = 48 << 20;
 /// How long requests may go on that arrived before the end of the input.
@@ -71,6 +76,8 @@ pub struct Shared {
     pub info: EnvironmentInfo,
     /// The settings layers of the machine.
     pub config: Arc<EnvironmentConfig>,
+    /// Makes HTTP requests.
+    pub http: Arc<HttpClient>,
     /// Requests of one connection that may run at a time.
     pub concurrent_requests: NonZeroUsize,
     /// How long a stranger may stay silent.
@@ -148,6 +155,9 @@ struct Connection<T> {
     replies: VecDeque<Reply>,
     reply_bytes: usize,
     events: VecDeque<(Arc<OutputLog>, Event)>,
+    bodies: Bodies,
+    /// Frames of bodies have the next turn, not events.
+    frames_first: bool,
     /// Reading events back that have left memory.
     spooled: Option<JoinHandle<ReadBack>>,
     parsing: Option<JoinHandle<Result<Message, Malformed>>>,
@@ -192,6 +202,8 @@ impl<T: Transport> Connection<T> {
             files: Arc::new(FileSystem::with_read_limit(READ_FILE_LIMIT)),
             config: Arc::clone(&shared.config),
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
+            http: Arc::clone(&shared.http),
+            large_bodies: Room::new(LARGE_BODIES),
         };
         Self {
             transport,
@@ -209,6 +221,8 @@ impl<T: Transport> Connection<T> {
             replies: VecDeque::new(),
             reply_bytes: 0,
             events: VecDeque::new(),
+            bodies: Bodies::new(),
+            frames_first: false,
             spooled: None,
             parsing: None,
             dirty: false,
@@ -329,6 +343,16 @@ impl<T: Transport> Connection<T> {
         if !self.replies.is_empty() || !self.events.is_empty() {
             return Ok(true);
         }
+        // Neither of the two sources can keep the other from the wire.
+        if self.frames_first {
+            Ok(self.bodies.poll_frame(cx) || self.has_events(cx)?)
+        } else {
+            Ok(self.has_events(cx)? || self.bodies.poll_frame(cx))
+        }
+    }
+
+    /// Makes sure that there is an event to send, if there is any.
+    fn has_events(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         if self.poll_spooled(cx) {
             return Ok(true);
         }
@@ -378,8 +402,12 @@ impl<T: Transport> Connection<T> {
             self.reply_bytes -= reply.text.len();
             return Some(reply.text);
         }
-        let (log, event) = self.events.pop_front()?;
-        Some(answers::notification(log.id(), &event))
+        if let Some((log, event)) = self.events.pop_front() {
+            self.frames_first = true;
+            return Some(answers::notification(log.id(), &event));
+        }
+        self.frames_first = false;
+        self.bodies.next_frame()
     }
 
     fn reply(&mut self, reply: impl Into<Reply>) {
@@ -465,6 +493,7 @@ impl<T: Transport> Connection<T> {
         }
         // Detached before the goodbye, which a peer may draw out.
         self.tasks.abort_all();
+        self.bodies.abort();
         self.handshake = Handshake::New;
         let (code, reason) = match end {
             End::Close(code, reason) => (code, reason),
@@ -511,8 +540,10 @@ impl<T: Transport> Connection<T> {
         self.input_ended = true;
         self.initialize_by = None;
         self.shutdown = Box::pin(CancellationToken::new().cancelled_owned());
-        self.answer_until(WORK_AT_END, |connection| connection.running == 0 && connection.queue.is_empty())
-            .await;
+        self.answer_until(WORK_AT_END, |connection| {
+            connection.running == 0 && connection.queue.is_empty() && connection.bodies.is_idle()
+        })
+        .await;
         // What is left waits for processes, and so for their end.
         let session: Option<Arc<Session>> =
             self.handshake.attachment().map(|seat| Arc::clone(seat.session()));

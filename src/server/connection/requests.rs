@@ -8,12 +8,13 @@ use futures_util::future::BoxFuture;
 use super::answers;
 use super::calls::Call;
 use super::order::Key;
-use super::work::{self, Done, DoneKind};
+use super::work::{self, Done, DoneKind, Stream};
 use super::{Connection, End, Handshake};
 use crate::error_map::{IntoErrorObject, ProcessCallError};
 use crate::process::{Process, WriteOutcome};
 use crate::protocol::envelope::{ErrorObject, Malformed, Message, RequestId};
 use crate::protocol::environment::StatusResponse;
+use crate::protocol::http::RequestParams;
 use crate::protocol::process::{
     CloseStdinResponse, Empty, ProcessId, ReadParams, ResizeParams, SignalParams, SignalResponse,
     StartParams, TerminalSize, TerminateResponse, WriteParams, WriteResponse, WriteStatus,
@@ -143,6 +144,7 @@ impl<T: Transport> Connection<T> {
                 let running = session.terminate(&params.process_id, grace);
                 self.reply(answers::success(&id, &TerminateResponse { running }));
             }
+            Call::HttpRequest(params) => self.http(id, params),
             other => self.files(id, other),
         }
     }
@@ -168,6 +170,17 @@ impl<T: Transport> Connection<T> {
         }
     }
 
+    /// It takes no place: a server that is slow to answer must hold nobody up.
+    fn http(&mut self, id: RequestId, params: RequestParams) {
+        let stream = params.stream_response.then_some(&params.request_id);
+        match self.bodies.admit(stream) {
+            Ok(seat) => {
+                self.tasks.spawn(work::http(id, params, self.tools.clone(), seat));
+            }
+            Err(error) => self.reply(answers::failure(&id, &error.into_error_object())),
+        }
+    }
+
     /// Runs a request when there is a place for it.
     fn work(&mut self, task: BoxFuture<'static, Done>) {
         if self.running < self.shared.concurrent_requests.get() {
@@ -183,6 +196,7 @@ impl<T: Transport> Connection<T> {
         self.reply(done.reply);
         let place = match done.kind {
             DoneKind::Wait => return,
+            DoneKind::Http(stream) => return self.stream(stream),
             DoneKind::Work(place) => place,
             DoneKind::Start { id, place, started } => {
                 // Publishes the process's events, behind the answer that is queued now.
@@ -197,6 +211,14 @@ impl<T: Transport> Connection<T> {
             let Some(Queued(task)) = self.queue.pop_front() else { break };
             self.running += 1;
             self.tasks.spawn(task);
+        }
+    }
+
+    fn stream(&mut self, stream: Option<Stream>) {
+        match stream {
+            Some(Stream { id, body: Some((body, seat)) }) => self.bodies.start(id, body, seat),
+            Some(Stream { id, body: None }) => self.bodies.forget(&id),
+            None => {}
         }
     }
 
