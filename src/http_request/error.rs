@@ -91,9 +91,9 @@ fn kind_of(error: &reqwest::Error) -> FailureKind {
 }
 
 fn is_tls(cause: &(dyn Error + 'static)) -> bool {
-    // An I/O error hides what it wraps from the chain.
+    // An I/O error hides what it wraps from the chain, and may wrap another.
     let wrapped = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    cause.is::<rustls::Error>() || wrapped.is_some_and(|inner| inner.is::<rustls::Error>())
+    cause.is::<rustls::Error>() || wrapped.is_some_and(|inner| is_tls(inner))
 }
 
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {

@@ -13,19 +13,27 @@ pub(super) fn from_environment(variable: &dyn Fn(&str) -> Option<OsString>) -> V
             .find(|value| !value.is_empty())
     };
     let except = value("NO_PROXY").and_then(|list| NoProxy::from_string(&list));
-    let kinds: [(&str, fn(Url) -> reqwest::Result<Proxy>); 3] =
-        [("HTTP_PROXY", Proxy::http), ("HTTPS_PROXY", Proxy::https), ("ALL_PROXY", Proxy::all)];
-    kinds
+    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
         .into_iter()
-        .filter_map(|(name, proxy)| {
-            let made = value(name).and_then(|value| url(&value)).and_then(|url| proxy(url).ok());
-            if made.is_none() && value(name).is_some() {
+        .filter_map(|name| {
+            let made = proxy(name, &value(name)?);
+            if made.is_none() {
                 tracing::warn!(variable = name, "a proxy that is not a URL is ignored");
             }
             made
         })
         .map(|proxy| proxy.no_proxy(except.clone()))
         .collect()
+}
+
+fn proxy(name: &str, value: &str) -> Option<Proxy> {
+    let url = url(value)?;
+    match name {
+        "HTTP_PROXY" => Proxy::http(url),
+        "HTTPS_PROXY" => Proxy::https(url),
+        _ => Proxy::all(url),
+    }
+    .ok()
 }
 
 /// `HOST:PORT` means a proxy over HTTP.

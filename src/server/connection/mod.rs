@@ -344,11 +344,10 @@ impl<T: Transport> Connection<T> {
             return Ok(true);
         }
         // Neither of the two sources can keep the other from the wire.
-        if self.frames_first {
-            Ok(self.bodies.poll_frame(cx) || self.has_events(cx)?)
-        } else {
-            Ok(self.has_events(cx)? || self.bodies.poll_frame(cx))
+        if self.frames_first && self.bodies.poll_frame(cx) {
+            return Ok(true);
         }
+        Ok(self.has_events(cx)? || self.bodies.poll_frame(cx))
     }
 
     /// Makes sure that there is an event to send, if there is any.
