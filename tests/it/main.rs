@@ -7,5 +7,6 @@ mod support;
 mod client_connection;
 mod client_process;
 mod client_recovery;
+mod http;
 mod observer;
 mod processes;

@@ -6,6 +6,7 @@ pub(crate) mod params;
 pub(crate) mod proxy;
 pub(crate) mod scripted;
 pub(crate) mod server;
+pub(crate) mod web;
 
 use std::time::Duration;
 
