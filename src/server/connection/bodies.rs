@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::answers;
+use super::work::Stream;
 use crate::http_request::{HttpError, StreamedBody};
 use crate::protocol::http::MAX_DELTA_BYTES;
 
@@ -40,6 +41,8 @@ struct Frame {
 #[derive(Debug)]
 pub(super) struct Bodies {
     seats: Arc<Semaphore>,
+    /// Requests that wait for their response.
+    unanswered: usize,
     /// Streams whose last frame has not gone out.
     active: HashSet<String>,
     tasks: JoinSet<()>,
@@ -55,6 +58,7 @@ impl Bodies {
         let (sender, frames) = mpsc::unbounded_channel();
         Self {
             seats: Arc::new(Semaphore::new(MAX_REQUESTS)),
+            unanswered: 0,
             active: HashSet::new(),
             tasks: JoinSet::new(),
             room: Arc::new(Semaphore::new(WAITING_BYTES)),
@@ -72,16 +76,23 @@ impl Bodies {
         let permit = Arc::clone(&self.seats).try_acquire_owned();
         let permit = permit.map_err(|_| HttpError::TooMany(MAX_REQUESTS))?;
         self.active.extend(stream.cloned());
+        self.unanswered += 1;
         Ok(Seat { _permit: permit })
     }
 
-    /// A stream that did not come about.
-    pub(super) fn forget(&mut self, stream: &str) {
-        self.active.remove(stream);
+    /// The answer to a request has been queued: its body follows, if it is streamed.
+    pub(super) fn answered(&mut self, stream: Option<Stream>) {
+        self.unanswered -= 1;
+        match stream {
+            Some(Stream { id, body: Some((body, seat)) }) => self.start(id, body, seat),
+            Some(Stream { id, body: None }) => {
+                self.active.remove(&id);
+            }
+            None => {}
+        }
     }
 
-    /// Begins to send a body. The answer must have been queued.
-    pub(super) fn start(&mut self, stream: String, body: StreamedBody, seat: Seat) {
+    fn start(&mut self, stream: String, body: StreamedBody, seat: Seat) {
         while self.tasks.try_join_next().is_some() {}
         let sink = Sink { stream, seq: 0, room: Arc::clone(&self.room), sender: self.sender.clone() };
         self.tasks.spawn(async move {
@@ -109,9 +120,14 @@ impl Bodies {
         Some(frame.text)
     }
 
-    /// Nothing is in progress, and nothing waits to be sent.
+    /// No request waits for its response.
+    pub(super) fn is_answered(&self) -> bool {
+        self.unanswered == 0
+    }
+
+    /// No stream is in progress.
     pub(super) fn is_idle(&self) -> bool {
-        self.seats.available_permits() == MAX_REQUESTS && self.active.is_empty()
+        self.active.is_empty()
     }
 
     /// Ends all streams, without further frames.

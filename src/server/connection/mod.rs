@@ -540,7 +540,7 @@ impl<T: Transport> Connection<T> {
         self.initialize_by = None;
         self.shutdown = Box::pin(CancellationToken::new().cancelled_owned());
         self.answer_until(WORK_AT_END, |connection| {
-            connection.running == 0 && connection.queue.is_empty() && connection.bodies.is_idle()
+            connection.running == 0 && connection.queue.is_empty() && connection.bodies.is_answered()
         })
         .await;
         // What is left waits for processes, and so for their end.
@@ -551,8 +551,11 @@ impl<T: Transport> Connection<T> {
             let ending = tokio::spawn(async move { registry.end(&session).await });
             self.answer_until(Duration::MAX, |_| ending.is_finished()).await;
         }
-        self.answer_until(GOODBYE, |connection| connection.tasks.is_empty() && connection.replies.is_empty())
-            .await;
+        // Streams may be without end: they have no more time than this.
+        self.answer_until(GOODBYE, |connection| {
+            connection.tasks.is_empty() && connection.replies.is_empty() && connection.bodies.is_idle()
+        })
+        .await;
         // The last events, such as the ends of the processes just ended.
         let _ = tokio::time::timeout(
             GOODBYE,

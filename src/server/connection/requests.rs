@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use super::answers;
 use super::calls::Call;
 use super::order::Key;
-use super::work::{self, Done, DoneKind, Stream};
+use super::work::{self, Done, DoneKind};
 use super::{Connection, End, Handshake};
 use crate::error_map::{IntoErrorObject, ProcessCallError};
 use crate::process::{Process, WriteOutcome};
@@ -196,7 +196,7 @@ impl<T: Transport> Connection<T> {
         self.reply(done.reply);
         let place = match done.kind {
             DoneKind::Wait => return,
-            DoneKind::Http(stream) => return self.stream(stream),
+            DoneKind::Http(stream) => return self.bodies.answered(stream),
             DoneKind::Work(place) => place,
             DoneKind::Start { id, place, started } => {
                 // Publishes the process's events, behind the answer that is queued now.
@@ -211,14 +211,6 @@ impl<T: Transport> Connection<T> {
             let Some(Queued(task)) = self.queue.pop_front() else { break };
             self.running += 1;
             self.tasks.spawn(task);
-        }
-    }
-
-    fn stream(&mut self, stream: Option<Stream>) {
-        match stream {
-            Some(Stream { id, body: Some((body, seat)) }) => self.bodies.start(id, body, seat),
-            Some(Stream { id, body: None }) => self.bodies.forget(&id),
-            None => {}
         }
     }
 
