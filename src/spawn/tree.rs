@@ -23,6 +23,10 @@ pub struct Scope {
     pub marks: Option<MarkRange>,
     /// Those below, or in the session or group of, these leaders, unless they have another run's mark.
     pub leaders: Vec<i32>,
+    /// The leaders are certainly unreaped, so that what belongs to them need not be below this process.
+    pub leaders_are_fresh: bool,
+    /// Everything that came of this process, whatever it carries.
+    pub descendants: bool,
     /// Of these, only the ones that hold one of these pipes or terminals open.
     pub holding: Option<HashSet<Stream>>,
 }
@@ -132,11 +136,14 @@ impl Census {
             if *pid == own || (self.adopts && !self.descendants.contains(pid)) {
                 return false;
             }
+            if scope.descendants && self.descendants.contains(pid) {
+                return true;
+            }
             match process.mark {
                 Some(mark) => scope.marks.is_some_and(|range| range.contains(mark)),
                 None => {
                     let related = leads(pid) || leads(&process.session) || leads(&process.group);
-                    related && self.descendants.contains(pid)
+                    related && (scope.leaders_are_fresh || self.descendants.contains(pid))
                 }
             }
         };

@@ -17,6 +17,7 @@ use std::future::poll_fn;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -45,9 +46,13 @@ use crate::session::{Attachment, ConnectionId, Session, SessionRegistry};
 
 /// Requests that may wait behind the running ones; then the connection is read no further.
 const QUEUED_REQUESTS: usize = 1024;
+/// Reads that may wait for news; then the connection is read no further.
+const WAITING_READS: usize = 8192;
 /// Answers that may wait to be written; then the connection is read no further.
 const QUEUED_REPLIES: usize = 128;
 const QUEUED_REPLY_BYTES: usize = 4 << 20;
+/// Bytes of requests that may be in the works; then the connection is read no further. One message can have 64 MiB.
+const REQUEST_BYTES: usize = 128 << 20;
 /// Messages handled before what they caused is written.
 const BURST: usize = 64;
 /// Output taken from a process before the others have their turn.
@@ -148,9 +153,11 @@ struct Connection<T> {
     lanes: Lanes,
     /// Running requests that take a place.
     running: usize,
+    /// Reads that wait for news.
+    waits: usize,
     queue: VecDeque<requests::Queued>,
     /// Requests for processes whose start is not answered.
-    behind_start: HashMap<ProcessId, VecDeque<(RequestId, Call)>>,
+    behind_start: HashMap<ProcessId, VecDeque<(RequestId, Call, Option<Hold>)>>,
     deferred: usize,
     replies: VecDeque<Reply>,
     reply_bytes: usize,
@@ -161,6 +168,10 @@ struct Connection<T> {
     /// Reading events back that have left memory.
     spooled: Option<JoinHandle<ReadBack>>,
     parsing: Option<JoinHandle<Result<Message, Malformed>>>,
+    /// Bytes of requests in the works.
+    held: Arc<AtomicUsize>,
+    /// The message that is being handled, until its work takes it along.
+    hold: Option<Hold>,
     dirty: bool,
     burst: usize,
     heartbeat: Heartbeat,
@@ -168,6 +179,26 @@ struct Connection<T> {
     initialize_by: Option<Instant>,
     shutdown: Pin<Box<WaitForCancellationFutureOwned>>,
     input_ended: bool,
+}
+
+/// Bytes of a request, for as long as it is in the works.
+#[derive(Debug)]
+struct Hold {
+    held: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Hold {
+    fn new(held: &Arc<AtomicUsize>, bytes: usize) -> Self {
+        held.fetch_add(bytes, Ordering::Relaxed);
+        Self { held: Arc::clone(held), bytes }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Why the connection ends.
@@ -215,6 +246,7 @@ impl<T: Transport> Connection<T> {
             tasks: JoinSet::new(),
             lanes: Lanes::default(),
             running: 0,
+            waits: 0,
             queue: VecDeque::new(),
             behind_start: HashMap::new(),
             deferred: 0,
@@ -225,6 +257,8 @@ impl<T: Transport> Connection<T> {
             frames_first: false,
             spooled: None,
             parsing: None,
+            held: Arc::default(),
+            hold: None,
             dirty: false,
             burst: 0,
             heartbeat: Heartbeat::new(shared.ping_interval, shared.ping_timeout, now),
@@ -308,7 +342,9 @@ impl<T: Transport> Connection<T> {
         !self.input_ended
             && self.parsing.is_none()
             && self.queue.len() + self.deferred < QUEUED_REQUESTS
-            && self.tasks.len() < QUEUED_REQUESTS + self.shared.concurrent_requests.get()
+            && self.tasks.len() - self.waits < QUEUED_REQUESTS + self.shared.concurrent_requests.get()
+            && self.waits < WAITING_READS
+            && self.held.load(Ordering::Relaxed) < REQUEST_BYTES
             && self.replies.len() < QUEUED_REPLIES
             && self.reply_bytes < QUEUED_REPLY_BYTES
     }
@@ -433,6 +469,9 @@ impl<T: Transport> Connection<T> {
         if self.initialize_by.is_some_and(|by| by <= now) {
             return Err(End::Close(CloseCode::Policy, "`initialize` did not come in time"));
         }
+        if !self.accepts_input() {
+            self.heartbeat.excuse(now);
+        }
         match self.heartbeat.due(now, self.transport.incoming_progress()) {
             Due::Ping => self.ping(),
             Due::Dead => Err(End::Close(CloseCode::Policy, "no answer to a ping")),
@@ -449,6 +488,10 @@ impl<T: Transport> Connection<T> {
 
     fn received(&mut self, received: Received) -> Result<(), End> {
         self.heartbeat.alive();
+        self.hold = None;
+        if let Received::Message(bytes) = &received {
+            self.hold = Some(Hold::new(&self.held, bytes.len()));
+        }
         match received {
             Received::Message(bytes) if bytes.len() > LARGE_MESSAGE => {
                 self.parsing = Some(tokio::task::spawn_blocking(move || Message::parse(&bytes)));

@@ -121,7 +121,7 @@ impl<T: Transport> Connection<T> {
     fn in_session(&mut self, id: RequestId, call: Call, session: Arc<Session>) {
         // What follows a start waits for it, or it would meet a process that is not there yet.
         if let Some(behind) = call.process_id().and_then(|process| self.behind_start.get_mut(process)) {
-            behind.push_back((id, call));
+            behind.push_back((id, call, self.hold.take()));
             self.deferred += 1;
             return;
         }
@@ -150,6 +150,13 @@ impl<T: Transport> Connection<T> {
     }
 
     fn start(&mut self, id: RequestId, params: StartParams, session: Arc<Session>) {
+        // Queued, it would hold up what is for the process that has the id already.
+        if let Some(repeated) = session.repeated_start(&params, self.id) {
+            return match repeated {
+                Ok(started) => self.reply(answers::success(&id, &started.result)),
+                Err(error) => self.reply(answers::failure(&id, &error.into_error_object())),
+            };
+        }
         self.behind_start.insert(params.exec.process_id.clone(), Default::default());
         let before = self.lanes.changes();
         let (place, _) = self.lanes.enter(Vec::new(), false);
@@ -159,14 +166,14 @@ impl<T: Transport> Connection<T> {
 
     fn files(&mut self, id: RequestId, call: Call) {
         let (keys, changes_files): (Vec<Key>, bool) = work::file_keys(&call).unwrap_or_default();
-        let is_control = matches!(call, Call::FsClose(_));
+        // It may have to wait for an open that is still queued, so it must not take a place from it.
+        let takes_place = !matches!(call, Call::FsClose(_));
         let (place, before) = self.lanes.enter(keys, changes_files);
-        let task = Box::pin(work::files(id, call, self.tools.clone(), before, place));
-        if is_control {
-            self.running += 1;
-            self.tasks.spawn(task);
+        let task = work::files(id, call, self.tools.clone(), before, place, takes_place);
+        if takes_place {
+            self.work(Box::pin(task));
         } else {
-            self.work(task);
+            self.tasks.spawn(task);
         }
     }
 
@@ -175,7 +182,12 @@ impl<T: Transport> Connection<T> {
         let stream = params.stream_response.then_some(&params.request_id);
         match self.bodies.admit(stream) {
             Ok(seat) => {
-                self.tasks.spawn(work::http(id, params, self.tools.clone(), seat));
+                let (hold, work) = (self.hold.take(), work::http(id, params, self.tools.clone(), seat));
+                self.tasks.spawn(async move {
+                    let done = work.await;
+                    drop(hold);
+                    done
+                });
             }
             Err(error) => self.reply(answers::failure(&id, &error.into_error_object())),
         }
@@ -183,6 +195,12 @@ impl<T: Transport> Connection<T> {
 
     /// Runs a request when there is a place for it.
     fn work(&mut self, task: BoxFuture<'static, Done>) {
+        let hold = self.hold.take();
+        let task = Box::pin(async move {
+            let done = task.await;
+            drop(hold);
+            done
+        });
         if self.running < self.shared.concurrent_requests.get() {
             self.running += 1;
             self.tasks.spawn(task);
@@ -195,8 +213,12 @@ impl<T: Transport> Connection<T> {
     pub(super) fn done(&mut self, done: Done) {
         self.reply(done.reply);
         let place = match done.kind {
-            DoneKind::Wait => return,
+            DoneKind::Wait => {
+                self.waits -= 1;
+                return;
+            }
             DoneKind::Http(stream) => return self.bodies.answered(stream),
+            DoneKind::Control(place) => return self.lanes.leave(place),
             DoneKind::Work(place) => place,
             DoneKind::Start { id, place, started } => {
                 // Publishes the process's events, behind the answer that is queued now.
@@ -217,10 +239,12 @@ impl<T: Transport> Connection<T> {
     fn after_start(&mut self, id: &ProcessId) {
         let behind = self.behind_start.remove(id).unwrap_or_default();
         self.deferred -= behind.len();
-        for (id, call) in behind {
+        for (id, call, hold) in behind {
+            self.hold = hold;
             // Another start among them holds up what follows it in turn.
             self.request(id, call);
         }
+        self.hold = None;
     }
 
     fn read(&mut self, id: RequestId, params: &ReadParams, session: &Session) {
@@ -233,6 +257,7 @@ impl<T: Transport> Connection<T> {
         match read_at_once(&process, request, wait.is_zero()) {
             Some(outcome) => self.reply(answers::read(&id, &outcome)),
             None => {
+                self.waits += 1;
                 self.tasks.spawn(work::read(id, process, request, wait, Arc::clone(&self.tools.large)));
             }
         }

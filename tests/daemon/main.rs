@@ -1,0 +1,15 @@
+//! The daemon from outside: real processes, real sockets, the real program.
+
+#![expect(clippy::unwrap_used, reason = "in a test a failed unwrap is a failed test")]
+
+mod connection;
+mod control;
+mod ending;
+mod endurance;
+mod listeners;
+mod output;
+mod sessions;
+mod standard_io;
+mod starting;
+mod support;
+mod terminal;
