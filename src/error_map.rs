@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::environment_config::ConfigReadError;
 use crate::fs::{ErrorClass, FsError};
+use crate::http_request::{FailureKind, HttpError};
 use crate::process::{ProcessError, StartFailureKind};
 use crate::protocol::code;
 use crate::protocol::envelope::ErrorObject;
@@ -70,6 +71,29 @@ impl IntoErrorObject for ConfigReadError {
     fn into_error_object(self) -> ErrorObject {
         let code = if self.is_invalid_params() { code::INVALID_PARAMS } else { code::INTERNAL };
         ErrorObject::new(code, self.to_string())
+    }
+}
+
+impl IntoErrorObject for HttpError {
+    fn into_error_object(self) -> ErrorObject {
+        let message = self.to_string();
+        match self {
+            Self::Invalid(_) => ErrorObject::new(code::INVALID_PARAMS, message),
+            Self::TooMany(_) => ErrorObject::new(code::INTERNAL, message),
+            Self::Failed { kind, .. } | Self::Body { kind, .. } => {
+                let kind = match kind {
+                    FailureKind::Timeout => "timeout",
+                    FailureKind::Connect => "connect",
+                    FailureKind::Dns => "dns",
+                    FailureKind::Tls => "tls",
+                    FailureKind::Protocol => "protocol",
+                    FailureKind::Redirect => "redirect",
+                    FailureKind::Body => "body",
+                    FailureKind::TooLarge => "tooLarge",
+                };
+                ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": kind }))
+            }
+        }
     }
 }
 

@@ -13,6 +13,7 @@ pub mod fsops;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod helper;
+pub mod http_request;
 pub mod local;
 pub mod path_uri;
 pub mod process;

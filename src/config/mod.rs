@@ -26,4 +26,4 @@ pub use schema::{
 };
 pub use settings::{Layer, Origin, Settings};
 pub use state_dir::{StateDirError, state_dir};
-pub use words::{AuthMode, HostName, LogFilter, LogFormat, TokenDigest};
+pub use words::{AuthMode, HostName, LogFilter, LogFormat, TokenDigest, VariableName};

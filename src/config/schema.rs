@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::value::{Bounds, Input, Setting, ValueError};
-use super::words::{AuthMode, HostName, LogFilter, LogFormat, TokenDigest};
+use super::words::{AuthMode, HostName, LogFilter, LogFormat, TokenDigest, VariableName};
 use super::{Host, ListenAddress};
 
 /// One row of the table: a key, without its type.
@@ -82,6 +82,10 @@ pub(super) const LONGEST_MS: i64 = 30 * 24 * 3600 * 1000;
 /// A time after which something happens, so that 0 would not make sense.
 const TIMEOUT: Bounds = 1..=LONGEST_MS;
 
+/// What fits into one answer as base64.
+const MAX_BUFFERED: i64 = 44 << 20;
+const BUFFERED: Bounds = 0..=MAX_BUFFERED;
+
 schema! {
     /// Where the server listens and how much it holds.
     server: ServerConfig {
@@ -155,6 +159,16 @@ schema! {
         processes: NonZeroUsize = count(8192);
         /// Live processes of one session.
         processes_per_session: NonZeroUsize = count(4096);
+    }
+
+    /// Requests that the server makes for its clients.
+    http: HttpConfig {
+        /// Decoded bytes of a response body that `http/request` returns whole; larger ones have to be streamed. At most
+        /// what one answer can carry.
+        max_buffered_bytes: u64, in BUFFERED = MAX_BUFFERED.unsigned_abs();
+        /// Environment variables of the server that `valueEnvVar` of a header may read; `*` is all of them. Well-known
+        /// credentials and the server's own variables are never read.
+        header_env_allow: Vec<VariableName> = vec![VariableName::any()];
     }
 
     /// What the server writes to stderr.

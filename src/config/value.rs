@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::schema::LONGEST_MS;
-use super::words::{AuthMode, HostName, LogFilter, LogFormat, TokenDigest};
+use super::words::{AuthMode, HostName, LogFilter, LogFormat, TokenDigest, VariableName};
 use super::{AddressError, ListenAddress};
 
 /// The numbers that a key takes, in its own unit; meaningless for keys that are no number.
@@ -57,6 +57,7 @@ impl Word for HostName {}
 impl Word for AuthMode {}
 impl Word for LogFormat {}
 impl Word for LogFilter {}
+impl Word for VariableName {}
 impl Word for TokenDigest {
     const SECRET: bool = true;
 }

@@ -130,6 +130,35 @@ impl fmt::Display for HostName {
     }
 }
 
+/// The name of an environment variable, or `*` for all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VariableName(String);
+
+impl VariableName {
+    /// All of them.
+    #[must_use]
+    pub fn any() -> Self {
+        Self("*".to_owned())
+    }
+}
+
+impl FromStr for VariableName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.is_empty() || text.contains(['=', '\0', ' ', '$']) {
+            return Err("expected the name of an environment variable, or `*`");
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for VariableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The SHA-256 digest of a capability token. Not printable.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenDigest([u8; 32]);

@@ -8,6 +8,7 @@ pub mod code;
 pub mod envelope;
 pub mod environment;
 pub mod fs;
+pub mod http;
 mod method;
 pub mod process;
 pub mod salvage;

@@ -24,6 +24,7 @@ use self::stream::ServerStream;
 use crate::config::{Config, Settings, state_dir};
 use crate::environment_config::EnvironmentConfig;
 use crate::environment_info;
+use crate::http_request::{HttpClient, HttpSettings};
 use crate::process::{SpoolSettings, end_scope};
 use crate::rpc::lines::Lines;
 use crate::session::{Executor, ExecutorSettings, SessionRegistry};
@@ -174,12 +175,21 @@ fn shared(config: &Config, mark: ServerMark, environment: &[(OsString, OsString)
         registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
         info,
         config: Arc::new(EnvironmentConfig::new(home, codex_home, hostname)),
+        http: Arc::new(HttpClient::new(http_settings(config, environment))),
         concurrent_requests: config.server.concurrent_requests,
         initialize_timeout: config.server.initialize_timeout_ms,
         ping_interval: config.session.ping_interval_ms,
         ping_timeout: config.session.ping_timeout_ms,
         shutdown: CancellationToken::new(),
     })
+}
+
+fn http_settings(config: &Config, environment: &[(OsString, OsString)]) -> HttpSettings {
+    HttpSettings {
+        max_buffered: config.http.max_buffered_bytes,
+        allowed_variables: config.http.header_env_allow.iter().map(ToString::to_string).collect(),
+        environment: environment.to_vec(),
+    }
 }
 
 fn executor_settings(config: &Config, variable: Variables<'_>) -> ExecutorSettings {

@@ -7,6 +7,7 @@ mod support;
 mod client_connection;
 mod client_process;
 mod client_recovery;
+mod http;
 mod observer;
 mod processes;
 mod watch;

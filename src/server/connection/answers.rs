@@ -9,7 +9,7 @@ use crate::protocol::envelope::{
 };
 use crate::protocol::fs::{MissingChanged, MissingChangedParams};
 use crate::protocol::process::{ClosedParams, ExitedParams, LostOutput, ProcessId};
-use crate::protocol::{MAX_MESSAGE_BYTES, NotificationMethod, code, process};
+use crate::protocol::{MAX_MESSAGE_BYTES, NotificationMethod, code, http, process};
 use crate::session::ReadOutcome;
 
 /// What goes out of an error's text.
@@ -78,6 +78,17 @@ pub(super) fn notification(process: &ProcessId, event: &Event) -> String {
 /// Encodes that a watch has seen a change.
 pub(super) fn missing_changed(watch_id: u64) -> String {
     note::<MissingChanged>(&MissingChangedParams { watch_id })
+}
+
+/// Encodes a piece of a streamed body, or its end with the error, if there is one.
+pub(super) fn body_delta(stream: &str, seq: u64, piece: &[u8], end: Option<Option<&str>>) -> String {
+    note::<http::BodyDelta>(&http::BodyDeltaParams {
+        request_id: stream.to_owned(),
+        seq,
+        delta: piece.to_vec().into(),
+        done: end.is_some(),
+        error: end.flatten().map(str::to_owned),
+    })
 }
 
 fn note<N: NotificationMethod>(params: &N::Params) -> String {

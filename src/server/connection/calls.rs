@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::protocol::envelope::ErrorObject;
 use crate::protocol::process::ProcessId;
-use crate::protocol::{Method, code, environment, fs, process, session};
+use crate::protocol::{Method, code, environment, fs, http, process, session};
 
 /// Declares [`Call`] and its decoder from marker types.
 macro_rules! calls {
@@ -79,6 +79,7 @@ calls! {
     FsRename(fs::Rename),
     FsSetPermissions(fs::SetPermissions),
     FsCreateSymlink(fs::CreateSymlink),
+    HttpRequest(http::Request),
 }
 
 fn params_of<M: Method>(params: Value) -> Result<M::Params, ErrorObject> {

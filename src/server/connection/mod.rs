@@ -5,6 +5,7 @@
 //! the process. It reads no further while too much waits to be answered or to be written.
 
 mod answers;
+mod bodies;
 mod calls;
 mod heartbeat;
 mod order;
@@ -26,6 +27,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+use self::bodies::Bodies;
 use self::calls::Call;
 use self::heartbeat::{Due, Heartbeat};
 use self::order::Lanes;
@@ -33,6 +35,7 @@ use self::watching::Watching;
 use self::work::{Done, Reply, Tools};
 use crate::environment_config::EnvironmentConfig;
 use crate::fs::FileSystem;
+use crate::http_request::{HttpClient, Room};
 use crate::process::WaitingBudget;
 use crate::process::log::{Chunk, Event, OutputLog, Taken};
 use crate::protocol::envelope::{ErrorObject, Malformed, Message, RequestId};
@@ -62,6 +65,8 @@ const LARGE_MESSAGE: usize = 256 << 10;
 const WAITING_WRITES: usize = 16 << 20;
 /// Large answers in the making at a time.
 const LARGE_ANSWERS: usize = 2;
+/// Large HTTP bodies taken whole at a time.
+const LARGE_BODIES: usize = 2;
 /// What `fs/readFile` can put into one answer.
 const READ_FILE_LIMIT: u64 = 48 << 20;
 /// How long requests may go on that arrived before the end of the input.
@@ -78,6 +83,8 @@ pub struct Shared {
     pub info: EnvironmentInfo,
     /// The settings layers of the machine.
     pub config: Arc<EnvironmentConfig>,
+    /// Makes HTTP requests.
+    pub http: Arc<HttpClient>,
     /// Requests of one connection that may run at a time.
     pub concurrent_requests: NonZeroUsize,
     /// How long a stranger may stay silent.
@@ -158,6 +165,9 @@ struct Connection<T> {
     reply_bytes: usize,
     events: VecDeque<(Arc<OutputLog>, Event)>,
     watching: Watching,
+    bodies: Bodies,
+    /// Frames of bodies have the next turn, not events.
+    frames_first: bool,
     /// Reading events back that have left memory.
     spooled: Option<JoinHandle<ReadBack>>,
     parsing: Option<JoinHandle<Result<Message, Malformed>>>,
@@ -228,6 +238,8 @@ impl<T: Transport> Connection<T> {
             files: Arc::new(FileSystem::with_read_limit(READ_FILE_LIMIT)),
             config: Arc::clone(&shared.config),
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
+            http: Arc::clone(&shared.http),
+            large_bodies: Room::new(LARGE_BODIES),
         };
         Self {
             transport,
@@ -247,6 +259,8 @@ impl<T: Transport> Connection<T> {
             reply_bytes: 0,
             events: VecDeque::new(),
             watching: Watching::default(),
+            bodies: Bodies::new(),
+            frames_first: false,
             spooled: None,
             parsing: None,
             held: Arc::default(),
@@ -378,6 +392,15 @@ impl<T: Transport> Connection<T> {
         if !self.replies.is_empty() || !self.events.is_empty() {
             return Ok(true);
         }
+        // Neither of the two sources can keep the other from the wire.
+        if self.frames_first && self.bodies.poll_frame(cx) {
+            return Ok(true);
+        }
+        Ok(self.has_events(cx)? || self.bodies.poll_frame(cx))
+    }
+
+    /// Makes sure that there is an event to send, if there is any.
+    fn has_events(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         if self.poll_spooled(cx) {
             return Ok(true);
         }
@@ -427,8 +450,12 @@ impl<T: Transport> Connection<T> {
             self.reply_bytes -= reply.text.len();
             return Some(reply.text);
         }
-        let (log, event) = self.events.pop_front()?;
-        Some(answers::notification(log.id(), &event))
+        if let Some((log, event)) = self.events.pop_front() {
+            self.frames_first = true;
+            return Some(answers::notification(log.id(), &event));
+        }
+        self.frames_first = false;
+        self.bodies.next_frame()
     }
 
     fn reply(&mut self, reply: impl Into<Reply>) {
@@ -522,6 +549,7 @@ impl<T: Transport> Connection<T> {
         // Detached before the goodbye, which a peer may draw out.
         self.tasks.abort_all();
         self.watching = Watching::default();
+        self.bodies.abort();
         self.handshake = Handshake::New;
         let (code, reason) = match end {
             End::Close(code, reason) => (code, reason),
@@ -569,8 +597,10 @@ impl<T: Transport> Connection<T> {
         self.input_ended = true;
         self.initialize_by = None;
         self.shutdown = Box::pin(CancellationToken::new().cancelled_owned());
-        self.answer_until(WORK_AT_END, |connection| connection.running == 0 && connection.queue.is_empty())
-            .await;
+        self.answer_until(WORK_AT_END, |connection| {
+            connection.running == 0 && connection.queue.is_empty() && connection.bodies.is_answered()
+        })
+        .await;
         // What is left waits for processes, and so for their end.
         let session: Option<Arc<Session>> =
             self.handshake.attachment().map(|seat| Arc::clone(seat.session()));
@@ -579,8 +609,11 @@ impl<T: Transport> Connection<T> {
             let ending = tokio::spawn(async move { registry.end(&session).await });
             self.answer_until(Duration::MAX, |_| ending.is_finished()).await;
         }
-        self.answer_until(GOODBYE, |connection| connection.tasks.is_empty() && connection.replies.is_empty())
-            .await;
+        // Streams may be without end: they have no more time than this.
+        self.answer_until(GOODBYE, |connection| {
+            connection.tasks.is_empty() && connection.replies.is_empty() && connection.bodies.is_idle()
+        })
+        .await;
         // The last events, such as the ends of the processes just ended.
         let _ = tokio::time::timeout(
             GOODBYE,

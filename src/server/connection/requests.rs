@@ -14,6 +14,7 @@ use crate::error_map::{IntoErrorObject, ProcessCallError};
 use crate::process::{Process, WriteOutcome};
 use crate::protocol::envelope::{ErrorObject, Malformed, Message, RequestId};
 use crate::protocol::environment::StatusResponse;
+use crate::protocol::http::RequestParams;
 use crate::protocol::process::{
     CloseStdinResponse, Empty, ProcessId, ReadParams, ResizeParams, SignalParams, SignalResponse,
     StartParams, TerminalSize, TerminateResponse, WriteParams, WriteResponse, WriteStatus,
@@ -146,6 +147,7 @@ impl<T: Transport> Connection<T> {
             Call::FsWatchMissing(params) if !self.begin_watch(params.watch_id) => {
                 self.reply(work::watching(&id, false));
             }
+            Call::HttpRequest(params) => self.http(id, params),
             other => self.files(id, other),
         }
     }
@@ -194,6 +196,22 @@ impl<T: Transport> Connection<T> {
         self.reply(answers::missing_changed(watch_id));
     }
 
+    /// It takes no place: a server that is slow to answer must hold nobody up.
+    fn http(&mut self, id: RequestId, params: RequestParams) {
+        let stream = params.stream_response.then_some(&params.request_id);
+        match self.bodies.admit(stream) {
+            Ok(seat) => {
+                let (hold, work) = (self.hold.take(), work::http(id, params, self.tools.clone(), seat));
+                self.tasks.spawn(async move {
+                    let done = work.await;
+                    drop(hold);
+                    done
+                });
+            }
+            Err(error) => self.reply(answers::failure(&id, &error.into_error_object())),
+        }
+    }
+
     /// Runs a request when there is a place for it.
     fn work(&mut self, task: BoxFuture<'static, Done>) {
         let hold = self.hold.take();
@@ -218,6 +236,7 @@ impl<T: Transport> Connection<T> {
                 self.waits -= 1;
                 return;
             }
+            DoneKind::Http(stream) => return self.bodies.answered(stream),
             DoneKind::Control(place) => return self.lanes.leave(place),
             DoneKind::Work(place) => place,
             DoneKind::Start { id, place, started } => {

@@ -9,15 +9,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 
 use super::answers;
+use super::bodies::Seat;
 use super::calls::Call;
 use super::order::{Before, Key, Place};
 use crate::environment_config::EnvironmentConfig;
 use crate::error_map::{IntoErrorObject, ProcessCallError};
 use crate::fs::{FileSystem, MAX_WATCHED_PATHS, Watch};
+use crate::http_request::{HttpClient, HttpError, Room, StreamedBody};
 use crate::path_uri::PathUri;
 use crate::process::Process;
 use crate::protocol::envelope::{ErrorObject, RequestId};
 use crate::protocol::fs::{WatchMissingParams, WatchMissingResponse};
+use crate::protocol::http::{RequestParams, Response};
 use crate::protocol::process::{ProcessId, StartParams, WriteResponse, WriteStatus};
 use crate::session::{ConnectionId, ReadRequest, Session, Started, read_now, wait_for_news};
 
@@ -60,6 +63,15 @@ pub(super) enum DoneKind {
     Start { id: ProcessId, place: Place, started: Option<Started> },
     /// A watch; it may ring once the reply is queued.
     Watch { place: Place, watch: Option<Box<Watch>> },
+    /// An HTTP request, without a place; its body may go out once the reply is queued.
+    Http(Option<Stream>),
+}
+
+/// A stream that was asked for, and what it is made of if there is a response.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) id: String,
+    pub(super) body: Option<(StreamedBody, Seat)>,
 }
 
 /// What requests work with.
@@ -69,6 +81,9 @@ pub(super) struct Tools {
     pub(super) config: Arc<EnvironmentConfig>,
     /// Answers that may be large, at a time.
     pub(super) large: Arc<Semaphore>,
+    pub(super) http: Arc<HttpClient>,
+    /// Bodies that are large and taken whole, at a time.
+    pub(super) large_bodies: Room,
 }
 
 /// What a file call names, and whether starts wait for it: it changes files, or wants to hear of changes. `None` for
@@ -259,6 +274,49 @@ pub(super) async fn write(
 ) -> Done {
     let status = answer.await.unwrap_or(WriteStatus::StdinClosed);
     Done { reply: answers::success(&id, &WriteResponse { status }).into(), kind: DoneKind::Work(place) }
+}
+
+/// Makes an HTTP request, and takes the body whole unless it is to be streamed.
+pub(super) async fn http(id: RequestId, params: RequestParams, tools: Tools, seat: Seat) -> Done {
+    let stream = params.stream_response.then(|| params.request_id.clone());
+    let work = async {
+        if stream.is_some() {
+            match tools.http.send(params).await {
+                Ok(response) => {
+                    let head = Response {
+                        status: response.status,
+                        headers: response.headers,
+                        body: Vec::new().into(),
+                    };
+                    (answers::success(&id, &head).into(), Some(response.body))
+                }
+                Err(error) => (answers::failure(&id, &error.into_error_object()).into(), None),
+            }
+        } else {
+            (whole_response(&id, params, &tools).await, None)
+        }
+    };
+    let (reply, body) = guarded(&id, work).await;
+    let stream = stream.map(|id| Stream { id, body: body.map(|body| (body, seat)) });
+    Done { reply, kind: DoneKind::Http(stream) }
+}
+
+async fn whole_response(id: &RequestId, params: RequestParams, tools: &Tools) -> Reply {
+    let fetched = async {
+        let response = tools.http.send(params).await?;
+        let limit = tools.http.settings().max_buffered;
+        let (body, room) = response.body.whole(limit, &tools.large_bodies).await?;
+        Ok::<_, HttpError>((response.status, response.headers, body, room))
+    };
+    match fetched.await {
+        Ok((status, headers, body, room)) => {
+            let is_large = body.len() as u64 > LARGE_ANSWER;
+            let response = Ok::<_, HttpError>(Response { status, headers, body: body.into() });
+            let text = if is_large { encode_blocking(id, response).await } else { encode(id, response).text };
+            Reply { text, _room: room }
+        }
+        Err(error) => answers::failure(id, &error.into_error_object()).into(),
+    }
 }
 
 /// The answer to a write that was refused.

@@ -1,0 +1,102 @@
+//! The body of a response, decoded, as it comes or as a whole.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+use super::error::{FailureKind, HttpError, chain};
+
+/// A body that is taken whole and exceeds this needs room among the large ones.
+const SMALL_BODY: usize = 1 << 20;
+
+/// When a request is over.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline(pub(super) Option<Instant>);
+
+impl Deadline {
+    /// The outcome, or `None` if the time is over before.
+    pub(super) async fn limit<T>(self, work: impl Future<Output = T>) -> Option<T> {
+        match self.0 {
+            // Work that is over before it begins must not even begin.
+            Some(deadline) if deadline <= Instant::now() => None,
+            Some(deadline) => timeout_at(deadline, work).await.ok(),
+            None => Some(work.await),
+        }
+    }
+}
+
+/// Room for large bodies that are taken whole, of one connection.
+#[derive(Debug, Clone)]
+pub struct Room(Arc<Semaphore>);
+
+impl Room {
+    /// Room for this many large bodies.
+    #[must_use]
+    pub fn new(bodies: usize) -> Self {
+        Self(Arc::new(Semaphore::new(bodies)))
+    }
+}
+
+/// The body of a response.
+#[derive(Debug)]
+pub struct StreamedBody {
+    response: reqwest::Response,
+    deadline: Deadline,
+}
+
+impl StreamedBody {
+    pub(super) fn new(response: reqwest::Response, deadline: Deadline) -> Self {
+        Self { response, deadline }
+    }
+
+    /// The next decoded piece; `None` at the end.
+    ///
+    /// # Errors
+    /// The body ended early, cannot be decoded, or did not come in time.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, HttpError> {
+        match self.deadline.limit(self.response.chunk()).await {
+            Some(Ok(piece)) => Ok(piece),
+            Some(Err(error)) => Err(HttpError::body(FailureKind::Body, chain(&error.without_url()))),
+            None => Err(late()),
+        }
+    }
+
+    /// All of it, with the room that it takes. Counted are decoded bytes, so that a small body cannot become a large
+    /// one unnoticed.
+    ///
+    /// # Errors
+    /// As [`Self::next`], or it has more than `limit` bytes.
+    pub async fn whole(
+        mut self,
+        limit: u64,
+        room: &Room,
+    ) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), HttpError> {
+        if self.response.content_length().is_some_and(|length| length > limit) {
+            return Err(too_large(limit));
+        }
+        let (mut body, mut taken) = (Vec::new(), None);
+        while let Some(piece) = self.next().await? {
+            let length = body.len() + piece.len();
+            if length as u64 > limit {
+                return Err(too_large(limit));
+            }
+            if length > SMALL_BODY && taken.is_none() {
+                let waiting = Arc::clone(&room.0).acquire_owned();
+                taken = self.deadline.limit(waiting).await.ok_or_else(late)?.ok();
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok((body, taken))
+    }
+}
+
+fn late() -> HttpError {
+    HttpError::body(FailureKind::Timeout, "it did not end within the time limit of the request")
+}
+
+fn too_large(limit: u64) -> HttpError {
+    let message = format!("it has more than {limit} bytes: ask for it with `streamResponse`");
+    HttpError::body(FailureKind::TooLarge, message)
+}

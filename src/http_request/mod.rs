@@ -1,0 +1,166 @@
+//! HTTP requests that this machine makes for a client: with its network, its proxies, its trust store, and chosen
+//! variables of its environment.
+//!
+//! The connections are kept by one client, which is made at the first request: most servers never need it. Redirects
+//! are followed here and not by the client, because only this module knows which headers are secrets of this machine.
+
+mod body;
+mod error;
+mod proxy;
+mod redirect;
+mod request;
+#[cfg(test)]
+mod tests;
+mod trust;
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::redirect::Policy;
+use tokio::sync::OnceCell;
+
+pub use self::body::{Room, StreamedBody};
+use self::error::Unresolved;
+pub use self::error::{FailureKind, HttpError};
+use self::redirect::Next;
+use self::request::Prepared;
+use crate::protocol::http::{RequestParams, ResponseHeader};
+
+/// Connections to one host that stay open for later requests.
+const IDLE_CONNECTIONS: usize = 4;
+
+/// Settings of an [`HttpClient`].
+#[derive(Debug, Clone)]
+pub struct HttpSettings {
+    /// Decoded bytes of a body that is taken whole.
+    pub max_buffered: u64,
+    /// Variables that headers may take, `*` for all; protected ones never.
+    pub allowed_variables: Vec<String>,
+    /// The environment of this machine.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+/// Makes requests. It remembers connections, and nothing else.
+#[derive(Debug)]
+pub struct HttpClient {
+    settings: Arc<HttpSettings>,
+    client: OnceCell<reqwest::Client>,
+}
+
+/// A response whose body has not been read.
+#[derive(Debug)]
+pub struct HttpResponse {
+    /// The status code.
+    pub status: u16,
+    /// Names in lower case; values that are no text are missing.
+    pub headers: Vec<ResponseHeader>,
+    /// What follows.
+    pub body: StreamedBody,
+}
+
+impl HttpClient {
+    /// A client that has no connections yet.
+    #[must_use]
+    pub fn new(settings: HttpSettings) -> Self {
+        Self { settings: Arc::new(settings), client: OnceCell::new() }
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &HttpSettings {
+        &self.settings
+    }
+
+    /// Sends a request and waits for the head of the final response. Dropping the future aborts it.
+    ///
+    /// # Errors
+    /// The params can never be right, or there is no response.
+    pub async fn send(&self, params: RequestParams) -> Result<HttpResponse, HttpError> {
+        let mut request = Prepared::new(params, &self.settings)?;
+        let deadline = request.deadline;
+        let response = deadline.limit(self.exchange(&mut request)).await.unwrap_or_else(|| {
+            Err(HttpError::failed(FailureKind::Timeout, "no response within the time limit of the request"))
+        })?;
+        Ok(HttpResponse {
+            status: response.status().as_u16(),
+            headers: headers_of(&response),
+            body: StreamedBody::new(response, deadline),
+        })
+    }
+
+    /// Goes from redirect to redirect to the final response.
+    async fn exchange(&self, request: &mut Prepared) -> Result<reqwest::Response, HttpError> {
+        let client = self.client().await?;
+        let mut hops = 0;
+        loop {
+            let response = client
+                .execute(request.to_client())
+                .await
+                .map_err(|error| HttpError::from_client(&request.url, &error))?;
+            match redirect::next(request, response.status(), response.headers(), hops)? {
+                Next::Final => return Ok(response),
+                Next::Again => hops += 1,
+            }
+        }
+    }
+
+    async fn client(&self) -> Result<&reqwest::Client, HttpError> {
+        let build = || async {
+            let settings = Arc::clone(&self.settings);
+            match tokio::task::spawn_blocking(move || build(&settings)).await {
+                Ok(built) => built,
+                Err(_) => Err(HttpError::failed(FailureKind::Protocol, "the client could not be made")),
+            }
+        };
+        self.client.get_or_try_init(build).await
+    }
+}
+
+fn build(settings: &HttpSettings) -> Result<reqwest::Client, HttpError> {
+    let variable = |name: &str| settings.variable(name);
+    let tls = trust::tls(&variable)?;
+    let mut builder = reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .redirect(Policy::none())
+        .pool_max_idle_per_host(IDLE_CONNECTIONS)
+        .dns_resolver(SystemResolver)
+        .no_proxy();
+    for proxy in proxy::from_environment(&variable) {
+        builder = builder.proxy(proxy);
+    }
+    builder.build().map_err(|error| HttpError::failed(FailureKind::Tls, error::chain(&error)))
+}
+
+impl HttpSettings {
+    fn variable(&self, name: &str) -> Option<OsString> {
+        self.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+    }
+}
+
+fn headers_of(response: &reqwest::Response) -> Vec<ResponseHeader> {
+    let text = |value: &[u8]| std::str::from_utf8(value).ok().map(str::to_owned);
+    response
+        .headers()
+        .iter()
+        .filter_map(|(name, value)| {
+            Some(ResponseHeader { name: name.as_str().to_owned(), value: text(value.as_bytes())? })
+        })
+        .collect()
+}
+
+/// The resolver of the system, whose failures can be told from others.
+struct SystemResolver;
+
+impl Resolve for SystemResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let addresses = tokio::net::lookup_host((name.as_str(), 0))
+                .await
+                .map_err(|error| Unresolved(format!("the host {} is unknown: {error}", name.as_str())))?;
+            let addresses: Vec<SocketAddr> = addresses.collect();
+            Ok(Box::new(addresses.into_iter()) as Addrs)
+        })
+    }
+}
