@@ -5,10 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
-use crate::server::{self, Server};
+use crate::server::{self, Server, Shutdown};
 use crate::spawn::mark::ServerMark;
 use crate::spawn::{guard, reaper};
 
@@ -23,7 +22,7 @@ pub(super) fn serve(settings: Settings) -> anyhow::Result<ExitCode> {
 }
 
 async fn run(settings: Settings, mark: ServerMark) -> anyhow::Result<()> {
-    let shutdown = CancellationToken::new();
+    let shutdown = Shutdown::default();
     watch_signals(shutdown.clone())?;
     if let Err(error) = reaper::become_subreaper() {
         tracing::warn!(%error, "orphans of processes cannot be adopted; some may escape their end");
@@ -53,18 +52,18 @@ async fn run(settings: Settings, mark: ServerMark) -> anyhow::Result<()> {
 }
 
 /// The first signal drains, a second one ends at once.
-fn watch_signals(shutdown: CancellationToken) -> anyhow::Result<()> {
+fn watch_signals(shutdown: Shutdown) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
-        loop {
+        for step in [&shutdown.begin, &shutdown.at_once] {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
                 _ = hangup.recv() => {}
             }
-            shutdown.cancel();
+            step.cancel();
         }
     });
     Ok(())

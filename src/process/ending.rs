@@ -81,7 +81,7 @@ impl Process {
     /// The whole tree, or of it what holds the process's streams.
     fn scope(&self, whole: bool) -> Scope {
         let holding = (!whole).then(|| self.streams.iter().cloned().collect::<HashSet<_>>());
-        Scope { marks: self.mark.range(), leaders: vec![self.pid()], holding }
+        Scope { marks: self.mark.range(), leaders: vec![self.pid()], holding, ..Scope::default() }
     }
 
     async fn see_to_the_end(self: Arc<Self>, mut deadline: watch::Receiver<Instant>, whole: bool) {

@@ -314,9 +314,11 @@ impl OutputLog {
             let mut state = self.state();
             let spool_on = self.budget.spool.per_process > 0 && !state.spool_broken;
             let keep = match (self.budget.under_pressure(), spool_on) {
-                (true, _) => 0,
+                (true, true) => 0,
+                // Without a spool what leaves memory is lost, and what somebody waits for must not be.
+                (true, false) => state.untaken(),
                 (false, true) => KEPT_BYTES,
-                (false, false) => MEMORY_BYTES,
+                (false, false) => MEMORY_BYTES.max(state.untaken()),
             };
             (state.oldest(keep), state.spilled_bytes, spool_on)
         };
@@ -573,6 +575,14 @@ impl State {
             .map(|cursor| WINDOW_BYTES.saturating_sub(written - cursor.given_bytes.min(written)))
             .min()
             .unwrap_or(u64::MAX)
+    }
+
+    /// Bytes that the slowest pacing feed has not taken.
+    fn untaken(&self) -> usize {
+        let written = self.written();
+        let pacing = self.cursors.iter().filter(|cursor| cursor.feed.paces());
+        let most = pacing.map(|cursor| written - cursor.given_bytes.min(written)).max().unwrap_or(0);
+        usize::try_from(most).unwrap_or(usize::MAX)
     }
 
     fn status(&self) -> Status {

@@ -50,6 +50,15 @@ pub struct Server {
     mark: ServerMark,
 }
 
+/// How a server is told to end.
+#[derive(Debug, Clone, Default)]
+pub struct Shutdown {
+    /// Say goodbye, and let processes end in their grace.
+    pub begin: CancellationToken,
+    /// Kill what is left.
+    pub at_once: CancellationToken,
+}
+
 /// Why a server cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
@@ -130,7 +139,7 @@ impl Server {
     }
 
     /// Serves until `shutdown`, then says goodbye to all connections and ends all processes.
-    pub async fn run(self, shutdown: CancellationToken) {
+    pub async fn run(self, shutdown: Shutdown) {
         let accepting = TaskTracker::new();
         for (listener, site) in self.sites {
             accepting.spawn(accept(
@@ -140,11 +149,12 @@ impl Server {
                 self.shared.shutdown.clone(),
             ));
         }
-        shutdown.cancelled().await;
+        shutdown.begin.cancelled().await;
         self.shared.shutdown.cancel();
         self.connections.close();
         let goodbyes = tokio::time::timeout(GOODBYES, self.connections.wait());
-        let ends = end_everything(&self.shared.registry, self.mark, self.grace, self.drain);
+        let ends =
+            end_everything(&self.shared.registry, self.mark, self.grace, self.drain, &shutdown.at_once);
         let _ = tokio::join!(goodbyes, ends);
     }
 }
@@ -195,10 +205,20 @@ fn executor_settings(config: &Config, variable: Variables<'_>) -> ExecutorSettin
 }
 
 /// Ends all sessions, and at the end of the drain whatever is left.
-async fn end_everything(registry: &SessionRegistry, mark: ServerMark, grace: Duration, drain: Duration) {
+async fn end_everything(
+    registry: &SessionRegistry,
+    mark: ServerMark,
+    grace: Duration,
+    drain: Duration,
+    at_once: &CancellationToken,
+) {
     let grace = grace.min(drain.saturating_sub(Duration::from_secs(1)));
-    let _ = tokio::time::timeout(drain, registry.end_all(grace)).await;
-    end_scope(Scope { marks: mark.range(), ..Scope::default() }, Duration::ZERO).await;
+    tokio::select! {
+        _ = tokio::time::timeout(drain, registry.end_all(grace)) => {}
+        () = at_once.cancelled() => {}
+    }
+    // The guard goes with the rest: nothing is left for it to do.
+    end_scope(Scope { marks: mark.range(), descendants: true, ..Scope::default() }, Duration::ZERO).await;
 }
 
 async fn accept(
@@ -253,7 +273,7 @@ pub async fn serve_stdio(
     settings: &Settings,
     mark: ServerMark,
     environment: Vec<(OsString, OsString)>,
-    shutdown: CancellationToken,
+    shutdown: Shutdown,
 ) {
     let config = &settings.config;
     let shared = shared(config, mark, &environment);
@@ -263,9 +283,10 @@ pub async fn serve_stdio(
     let serving = Box::pin(connection::serve(transport, shared, Kind::Stdio));
     tokio::select! {
         () = serving => {}
-        () = async { shutdown.cancelled().await; stop.cancel() } => {}
+        () = async { shutdown.begin.cancelled().await; stop.cancel() } => {}
     }
-    end_everything(&registry, mark, config.process.grace_ms, config.server.drain_ms).await;
+    let (grace, drain) = (config.process.grace_ms, config.server.drain_ms);
+    end_everything(&registry, mark, grace, drain, &shutdown.at_once).await;
 }
 
 /// Whether the settings ask for standard input and output instead of sockets.

@@ -152,7 +152,7 @@ impl Session {
         }
         let leaders = processes.iter().chain(&late).map(|process| process.pid()).collect();
         if !processes.is_empty() || !late.is_empty() || self.table().ever_started() {
-            end_scope(Scope { marks: self.mark.range(), leaders, holding: None }, grace).await;
+            end_scope(Scope { marks: self.mark.range(), leaders, ..Scope::default() }, grace).await;
         }
     }
 }

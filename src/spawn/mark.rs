@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Resource, getrlimit};
 
-const RUN_BITS: u32 = 24;
-const SESSION_BITS: u32 = 20;
-const SERVER_BITS: u32 = 16;
+const RUN_BITS: u32 = 20;
+const SESSION_BITS: u32 = 16;
+const SERVER_BITS: u32 = 24;
 /// Far above any memory, below the value that means "unlimited".
 const BASE: u64 = 0x7 << (RUN_BITS + SESSION_BITS + SERVER_BITS);
 
@@ -47,7 +47,7 @@ impl ServerMark {
     /// A mark that other servers on this machine are unlikely to have.
     #[must_use]
     pub fn new() -> Self {
-        let random = u64::from(uuid::Uuid::new_v4().as_fields().1);
+        let random = uuid::Uuid::new_v4().as_u64_pair().1 & ((1 << SERVER_BITS) - 1);
         let prefix = BASE | (random << (RUN_BITS + SESSION_BITS));
         let usable = getrlimit(Resource::Rss).maximum.is_none();
         Self { prefix, usable }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn ranges_nest() {
-        let server = ServerMark { prefix: BASE | (7 << 44), usable: true };
+        let server = ServerMark { prefix: BASE | (7 << (RUN_BITS + SESSION_BITS)), usable: true };
         let (one, two) = (server.session(), server.session());
         let (a, b) = (one.run(), one.run());
         let other = two.run().limit().unwrap();

@@ -23,6 +23,8 @@ pub struct Scope {
     pub marks: Option<MarkRange>,
     /// Those below, or in the session or group of, these leaders, unless they have another run's mark.
     pub leaders: Vec<i32>,
+    /// Everything that came of this process, whatever it carries.
+    pub descendants: bool,
     /// Of these, only the ones that hold one of these pipes or terminals open.
     pub holding: Option<HashSet<Stream>>,
 }
@@ -131,6 +133,9 @@ impl Census {
         let is_root = |pid: &i32, process: &Seen| {
             if *pid == own || (self.adopts && !self.descendants.contains(pid)) {
                 return false;
+            }
+            if scope.descendants && self.descendants.contains(pid) {
+                return true;
             }
             match process.mark {
                 Some(mark) => scope.marks.is_some_and(|range| range.contains(mark)),
