@@ -1,5 +1,7 @@
 //! The end of processes: signals, exit codes, whole trees, and the end of the server itself.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -142,6 +144,36 @@ async fn answers_of_terminate() {
         assert_eq!(terminate(start.id()).await, json!({"running": false}), "ended by itself");
     }
     assert_eq!(terminate("never heard of".into()).await, json!({"running": false}));
+}
+
+#[test_case(false, false; "running, pipe")]
+#[test_case(true, false; "running, tty")]
+#[test_case(false, true; "exited, pipe")]
+#[tokio::test]
+async fn streams_held_by_a_stranger_are_given_up(tty: bool, exited: bool) {
+    let daemon = Daemon::start().await;
+    let client = daemon.client().await;
+    let start = Start::sh("echo up; read line; exit 5").tty(tty).stdin();
+    client.start(&start).await;
+    client.wait_output(&start.id(), "up").await;
+    let list = client.ok("process/list", json!({})).await;
+    let pid = list["processes"][0]["pid"].as_i64().unwrap();
+    // This process belongs to no tree of the server's, so nothing ends its hold on the stream.
+    let held = OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_NOCTTY)
+        .open(format!("/proc/{pid}/fd/1"))
+        .unwrap();
+    if exited {
+        client.write(&start.id(), "w", b"\n").await;
+        client.wait_event(&start.id(), "process/exited").await;
+    }
+    let answer = client.ok("process/terminate", json!({"processId": start.id(), "graceMs": 300})).await;
+    assert_eq!(answer, json!({"running": true}));
+    let run = client.finish(&start.id()).await;
+    run.assert_whole();
+    assert_eq!(run.exited["reason"], if exited { "exited" } else { "terminated" });
+    drop(held);
 }
 
 #[test_case(false; "pipe")]
