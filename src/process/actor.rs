@@ -178,6 +178,10 @@ impl Actor {
                 for source in &mut self.sources {
                     source.drain(log, true);
                 }
+                // Given up, the streams wake nobody any more.
+                if !self.sources.iter().any(Source::is_open) {
+                    break;
+                }
             }
             let room = log.is_taken(ahead);
             let [first, second] = &mut self.sources;
