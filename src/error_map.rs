@@ -92,17 +92,18 @@ impl IntoErrorObject for ProcessCallError {
     fn into_error_object(self) -> ErrorObject {
         match self {
             Self::Unknown(id) => {
-                ErrorObject::new(code::INVALID_REQUEST, format!("unknown process id {id:?}"))
+                ErrorObject::new(code::INVALID_REQUEST, format!("unknown process id {}", id.shown()))
             }
             Self::Starting(id) => {
-                ErrorObject::new(code::INVALID_REQUEST, format!("process id {id:?} is starting"))
+                ErrorObject::new(code::INVALID_REQUEST, format!("process id {} is starting", id.shown()))
             }
             Self::Refused(id, error) => {
-                ErrorObject::new(code::INVALID_REQUEST, format!("process {id:?}: {error}"))
+                ErrorObject::new(code::INVALID_REQUEST, format!("process {}: {error}", id.shown()))
             }
             Self::StdinFull(id) => {
                 let message = format!(
-                    "process {id:?} does not read its input and no more of it is held; write it again later"
+                    "process {} does not read its input and no more of it is held; write it again later",
+                    id.shown()
                 );
                 ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": "stdinFull" }))
             }

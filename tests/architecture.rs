@@ -26,7 +26,7 @@ const ROWS: &[&[Module]] = &[
         ("fs", &["fsops", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
     ],
-    &[("session", &["process", "spawn", "protocol"])],
+    &[("session", &["process", "spawn", "path_uri", "protocol"])],
     &[("error_map", &["session", "fs", "environment_config", "process", "protocol"])],
     &[
         ("local", &["error_map", "session", "process", "spawn", "backend", "protocol"]),

@@ -178,7 +178,6 @@ impl Actor {
                 for source in &mut self.sources {
                     source.drain(log, true);
                 }
-                // Given up, the streams wake nobody any more.
                 if !self.sources.iter().any(Source::is_open) {
                     break;
                 }

@@ -20,6 +20,8 @@ use crate::protocol::process::{ExecOutputStream, ExitReason, LostOutput, OutputT
 pub const MEMORY_BYTES: usize = 1 << 20;
 /// How far a process may be ahead of the connection that paces it.
 pub const WINDOW_BYTES: u64 = 256 << 10;
+/// What a chunk costs beside its bytes; tiny ones are mostly that.
+const CHUNK_COST: usize = 96;
 /// A chunk that waits does not grow beyond this.
 const JOIN_BYTES: usize = 64 << 10;
 /// What stays in memory after a spill, so that one spill moves much at once.
@@ -34,6 +36,17 @@ pub struct OutputBudget {
     pub(super) spool_used: AtomicU64,
     /// Logs of closed processes in order of closing: the first to give up spool space.
     closed: Mutex<VecDeque<Weak<OutputLog>>>,
+    /// The same, until they have given up memory.
+    closed_in_memory: Mutex<VecDeque<Weak<OutputLog>>>,
+    pub(super) spool_files: AtomicUsize,
+    pub(super) max_spool_files: usize,
+}
+
+/// Each spool file takes a descriptor, and most of those are for new processes and connections.
+fn max_spool_files() -> usize {
+    const MOST: u64 = 2048;
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    usize::try_from(descriptors.map_or(MOST, |count| (count / 4).min(MOST))).unwrap_or(0)
 }
 
 impl OutputBudget {
@@ -46,6 +59,9 @@ impl OutputBudget {
             spool,
             spool_used: AtomicU64::new(0),
             closed: Mutex::default(),
+            closed_in_memory: Mutex::default(),
+            spool_files: AtomicUsize::new(0),
+            max_spool_files: max_spool_files(),
         })
     }
 
@@ -54,9 +70,24 @@ impl OutputBudget {
     }
 
     fn add_closed(&self, log: &Arc<OutputLog>) {
-        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        closed.retain(|log| log.strong_count() > 0);
-        closed.push_back(Arc::downgrade(log));
+        for queue in [&self.closed, &self.closed_in_memory] {
+            let mut closed = queue.lock().unwrap_or_else(PoisonError::into_inner);
+            while closed.front().is_some_and(|log| log.strong_count() == 0) {
+                closed.pop_front();
+            }
+            closed.push_back(Arc::downgrade(log));
+        }
+    }
+
+    /// Lets closed processes give up memory while all use too much together. Blocks on files.
+    fn relieve(&self) {
+        while self.under_pressure() {
+            let next = self.closed_in_memory.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            match next {
+                Some(log) => log.upgrade().iter().for_each(|log| log.spill_some(true)),
+                None => return,
+            }
+        }
     }
 
     /// The log whose process closed first and that still has spooled output.
@@ -237,8 +268,9 @@ impl OutputLog {
     pub(super) fn append(&self, stream: ExecOutputStream, bytes: &[u8]) -> u64 {
         let mut state = self.state();
         if !bytes.is_empty() {
+            let before = state.memory;
             state.append(stream, bytes);
-            self.budget.memory_used.fetch_add(bytes.len(), Ordering::Relaxed);
+            self.budget.memory_used.fetch_add(state.memory - before, Ordering::Relaxed);
         }
         state.window()
     }
@@ -305,29 +337,37 @@ impl OutputLog {
     /// Whether chunks should leave memory.
     pub(super) fn wants_spill(&self) -> bool {
         let memory = self.state().memory;
-        memory > MEMORY_BYTES || (self.budget.under_pressure() && memory > JOIN_BYTES)
+        memory > MEMORY_BYTES || (self.budget.under_pressure() && memory > 0)
     }
 
-    /// Moves the oldest chunks from memory to the spool, or drops them where there is none. Blocks on files.
+    /// Moves the oldest chunks from memory to the spool, or drops them where there is none; closed processes give way
+    /// first. Blocks on files.
     pub(super) fn spill(&self) {
+        self.budget.relieve();
+        self.spill_some(false);
+    }
+
+    /// [`Self::spill`] of this log alone, of `all` its chunks or as many as necessary.
+    fn spill_some(&self, all: bool) {
         let (batch, before, spool_on) = {
             let mut state = self.state();
             let spool_on = self.budget.spool.per_process > 0 && !state.spool_broken;
-            let keep = match (self.budget.under_pressure(), spool_on) {
-                (true, true) => 0,
-                // Without a spool what leaves memory is lost, and what somebody waits for must not be.
-                (true, false) => state.untaken(),
+            let keep = match (all || self.budget.under_pressure(), spool_on) {
+                (true, _) => 0,
                 (false, true) => KEPT_BYTES,
-                (false, false) => MEMORY_BYTES.max(state.untaken()),
+                (false, false) => MEMORY_BYTES,
             };
-            (state.oldest(keep), state.spilled_bytes, spool_on)
+            // Without a spool what leaves memory is lost, and what somebody waits for must not be.
+            let not_from = if spool_on { u64::MAX } else { state.untaken_from() };
+            (state.oldest(keep, not_from), state.spilled_bytes, spool_on)
         };
         let Some(newest) = batch.last().map(|chunk| chunk.seq) else { return };
         let bytes: u64 = batch.iter().map(|chunk| chunk.bytes.len() as u64).sum();
-        let spooled = spool_on && self.write_to_spool(&batch, before);
+        let outcome = if spool_on { self.write_to_spool(&batch, before) } else { Spooled::NoRoom };
+        let spooled = matches!(outcome, Spooled::Written);
         let mut state = self.state();
-        if spool_on && !spooled {
-            tracing::warn!(process = %self.id, "output cannot be spooled; only the newest is kept from here on");
+        if matches!(outcome, Spooled::Broken) {
+            tracing::warn!(process = %self.id.shown(), "output cannot be spooled; only the newest is kept from here on");
             state.spool_broken = true;
             drop(state);
             // A hole behind it makes what is spooled unreachable.
@@ -349,22 +389,30 @@ impl OutputLog {
         self.budget.memory_used.fetch_sub(freed, Ordering::Relaxed);
     }
 
-    fn write_to_spool(&self, batch: &[Chunk], before: u64) -> bool {
+    fn write_to_spool(&self, batch: &[Chunk], before: u64) -> Spooled {
         self.budget.make_spool_room(self, batch);
         let mut spool = self.spool();
         if spool.is_none() {
             match Spool::create(&self.budget) {
                 Ok(created) => *spool = Some(created),
                 Err(error) => {
-                    tracing::warn!(process = %self.id, %error, "no spool file");
-                    return false;
+                    tracing::warn!(process = %self.id.shown(), %error, "no spool file");
+                    return Spooled::Broken;
                 }
             }
         }
-        let Some(spool) = spool.as_mut() else { return false };
+        let Some(spool) = spool.as_mut() else { return Spooled::Broken };
         let outcome = spool.append(batch, before);
         self.lose(spool.take_dropped());
-        outcome.inspect_err(|error| tracing::warn!(process = %self.id, %error, "cannot spool output")).is_ok()
+        match outcome {
+            Ok(()) => Spooled::Written,
+            // Others have it for now.
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Spooled::NoRoom,
+            Err(error) => {
+                tracing::warn!(process = %self.id.shown(), %error, "cannot spool output");
+                Spooled::Broken
+            }
+        }
     }
 
     fn lose(&self, dropped: Vec<(u64, u64)>) {
@@ -429,7 +477,7 @@ impl OutputLog {
             None => Ok(Vec::new()),
         };
         read.unwrap_or_else(|error| {
-            tracing::error!(process = %self.id, %error, "spooled output cannot be read back");
+            tracing::error!(process = %self.id.shown(), %error, "spooled output cannot be read back");
             self.abandon_spool();
             Vec::new()
         })
@@ -442,6 +490,12 @@ impl OutputLog {
         state.lost.through(seq, position);
         state.spooled_to = 0;
         state.spool_broken = true;
+    }
+
+    /// Whether anything newer than this number is gone.
+    #[must_use]
+    pub fn has_lost_after(&self, after: u64) -> bool {
+        self.state().lost.last_seq() > after
     }
 
     /// Where the process stands.
@@ -511,6 +565,15 @@ impl Drop for OutputLog {
     }
 }
 
+/// What became of chunks that were to leave memory.
+enum Spooled {
+    Written,
+    /// The spool is off or full: they are lost.
+    NoRoom,
+    /// They are lost, and so will be those after them.
+    Broken,
+}
+
 /// What a feed got.
 #[derive(Debug)]
 pub enum Taken {
@@ -552,6 +615,7 @@ impl State {
             }
             _ => {
                 let seq = self.number();
+                self.memory += CHUNK_COST;
                 self.growing = Some((seq, stream, BytesMut::from(bytes)));
             }
         }
@@ -577,12 +641,10 @@ impl State {
             .unwrap_or(u64::MAX)
     }
 
-    /// Bytes that the slowest pacing feed has not taken.
-    fn untaken(&self) -> usize {
-        let written = self.written();
+    /// The first number that a pacing feed has not taken.
+    fn untaken_from(&self) -> u64 {
         let pacing = self.cursors.iter().filter(|cursor| cursor.feed.paces());
-        let most = pacing.map(|cursor| written - cursor.given_bytes.min(written)).max().unwrap_or(0);
-        usize::try_from(most).unwrap_or(usize::MAX)
+        pacing.map(|cursor| cursor.next).min().unwrap_or(u64::MAX)
     }
 
     fn status(&self) -> Status {
@@ -595,20 +657,20 @@ impl State {
         }
     }
 
-    /// The oldest chunks, so many that at most `keep` bytes stay.
-    fn oldest(&mut self, keep: usize) -> Vec<Chunk> {
+    /// The oldest chunks, so many that at most `keep` bytes stay, but none from `not_from` on.
+    fn oldest(&mut self, keep: usize, not_from: u64) -> Vec<Chunk> {
         self.seal();
         let mut left = self.memory;
         let leaves = |chunk: &&Chunk| {
-            let leaves = left > keep;
-            left -= chunk.bytes.len();
+            let leaves = left > keep && chunk.seq < not_from;
+            left -= chunk.bytes.len() + CHUNK_COST;
             leaves
         };
         self.chunks.iter().take_while(leaves).cloned().collect()
     }
 
     fn forget(&mut self, count: usize) -> usize {
-        let freed = self.chunks.drain(..count).map(|chunk| chunk.bytes.len()).sum();
+        let freed = self.chunks.drain(..count).map(|chunk| chunk.bytes.len() + CHUNK_COST).sum();
         self.memory -= freed;
         freed
     }

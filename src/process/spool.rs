@@ -72,6 +72,18 @@ fn encoded_length(batch: &[Chunk]) -> u64 {
 
 impl Spool {
     pub(super) fn create(budget: &Arc<OutputBudget>) -> io::Result<Self> {
+        if budget.spool_files.fetch_add(1, Ordering::Relaxed) >= budget.max_spool_files {
+            budget.spool_files.fetch_sub(1, Ordering::Relaxed);
+            return Err(io::Error::other("too many processes have spooled output"));
+        }
+        let created = Self::create_file(budget);
+        if created.is_err() {
+            budget.spool_files.fetch_sub(1, Ordering::Relaxed);
+        }
+        created
+    }
+
+    fn create_file(budget: &Arc<OutputBudget>) -> io::Result<Self> {
         let mut failure = io::Error::other("no spool directory is configured");
         for directory in &budget.spool.directories {
             match tempfile::tempfile_in(directory) {
@@ -99,7 +111,9 @@ impl Spool {
             return Err(io::Error::other("the spool is smaller than one batch of output"));
         }
         let offset = if self.head + length > capacity { 0 } else { self.head };
-        self.make_room(offset, length);
+        if !self.make_room(offset, length) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let mut encoded = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
         for chunk in batch {
             encoded.extend_from_slice(&chunk.seq.to_le_bytes());
@@ -115,7 +129,8 @@ impl Spool {
         Ok(())
     }
 
-    fn make_room(&mut self, offset: u64, length: u64) {
+    /// False if others hold the server's total.
+    fn make_room(&mut self, offset: u64, length: u64) -> bool {
         let overlaps = |block: &Block| block.offset < offset + length && offset < block.offset + block.length;
         // Around the ring the oldest blocks are the next ahead, those behind a wrap included.
         while self.blocks.iter().any(overlaps) {
@@ -123,9 +138,10 @@ impl Spool {
         }
         while self.budget.spool_used.load(Ordering::Relaxed) + length > self.budget.spool.total {
             if !self.drop_oldest() {
-                break;
+                return false;
             }
         }
+        true
     }
 
     /// Gives up the oldest block; false if there is none.
@@ -172,6 +188,7 @@ impl Drop for Spool {
     fn drop(&mut self) {
         let used = self.blocks.iter().map(|block| block.length).sum();
         self.budget.spool_used.fetch_sub(used, Ordering::Relaxed);
+        self.budget.spool_files.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -153,6 +153,7 @@ impl Stdin {
             same.answers.push(answer);
             return WriteOutcome::Waiting(receiver);
         }
+        inner.forget_abandoned();
         if inner.has_room(bytes.len()) {
             let status = inner.accept(id, bytes);
             if !inner.queue.is_empty() {
@@ -265,13 +266,17 @@ impl Inner {
         Ok(true)
     }
 
+    /// Takes back the writes of connections that have gone.
+    fn forget_abandoned(&mut self) {
+        self.waiting.retain_mut(|waiting| {
+            waiting.answers.retain(|answer| !answer.is_closed());
+            !waiting.answers.is_empty()
+        });
+    }
+
     fn admit_waiting(&mut self) {
-        while let Some(mut next) = self.waiting.pop_front() {
-            // An answer that nobody waits for was taken back with its connection.
-            next.answers.retain(|answer| !answer.is_closed());
-            if next.answers.is_empty() {
-                continue;
-            }
+        self.forget_abandoned();
+        while let Some(next) = self.waiting.pop_front() {
             let fits = self.queue.is_empty()
                 || (self.queue.len() < QUEUED_WRITES && self.queued_bytes + next.bytes.len() <= QUEUED_BYTES);
             if !fits {

@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 
 use super::{code, strict};
 
+/// The longest text id.
+const ID_BYTES: usize = 64 << 10;
+
 /// The id of a request: a string, or a signed 64-bit integer. It returns with its type.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(untagged)]
@@ -23,6 +26,9 @@ impl RequestId {
 
     fn from_value(value: Value) -> Result<Self, Malformed> {
         match value {
+            Value::String(text) if text.len() > ID_BYTES => {
+                Err(Malformed(format!("`id` has {} bytes; at most {ID_BYTES} are echoed", text.len())))
+            }
             Value::String(text) => Ok(Self::Text(text)),
             Value::Number(number) => number
                 .as_i64()

@@ -25,6 +25,18 @@ impl ProcessId {
     }
 }
 
+impl ProcessId {
+    /// The id for messages and logs: cut, in quotes, with everything escaped that a terminal would act on.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        const CHARS: usize = 200;
+        match self.0.char_indices().nth(CHARS) {
+            Some((end, _)) => format!("{:?}…", &self.0[..end]),
+            None => format!("{:?}", self.0),
+        }
+    }
+}
+
 impl From<String> for ProcessId {
     fn from(id: String) -> Self {
         Self(id)

@@ -3,28 +3,42 @@
 //! `serde_json` keeps the last of two equal keys; a peer that disagrees about which one counts could smuggle one
 //! reading past the other, so a duplicate at any level makes the message malformed.
 
+use std::cell::Cell;
+
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 /// Parses one JSON text, refusing duplicate keys, trailing text and more than 127 levels of nesting.
 pub(super) fn parse(text: &[u8]) -> serde_json::Result<Value> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let value = Strict.deserialize(&mut deserializer)?;
+    let left = Cell::new(MAX_VALUES);
+    let value = Strict { left: &left }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
 
-struct Strict;
+/// Values that one message may hold: a message is at most 64 MiB, but its values, tiny as they may be, cost memory each.
+const MAX_VALUES: usize = 1 << 18;
 
-impl<'de> DeserializeSeed<'de> for Strict {
+#[derive(Clone, Copy)]
+struct Strict<'a> {
+    /// Values that may still come.
+    left: &'a Cell<usize>,
+}
+
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        let Some(left) = self.left.get().checked_sub(1) else {
+            return Err(D::Error::custom(format_args!("more than {MAX_VALUES} values")));
+        };
+        self.left.set(left);
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for Strict<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -61,7 +75,7 @@ impl<'de> Visitor<'de> for Strict {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Strict)? {
+        while let Some(item) = items.next_element_seed(self)? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -73,7 +87,7 @@ impl<'de> Visitor<'de> for Strict {
             if map.contains_key(&key) {
                 return Err(A::Error::custom(format_args!("duplicate key `{key}`")));
             }
-            map.insert(key, members.next_value_seed(Strict)?);
+            map.insert(key, members.next_value_seed(self)?);
         }
         Ok(Value::Object(map))
     }

@@ -30,6 +30,9 @@ use crate::spawn::tree::Scope;
 use attachment::Attached;
 use table::{Entry, Table};
 
+/// What is kept of a client's name.
+const NAME_CHARS: usize = 256;
+
 /// Which connection asks: a start may be repeated on a later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionId(u64);
@@ -74,7 +77,7 @@ impl Session {
     pub fn new(client_name: &str, executor: Arc<Executor>) -> Arc<Self> {
         Arc::new(Self {
             id: uuid::Uuid::new_v4().to_string(),
-            client_name: client_name.to_owned(),
+            client_name: client_name.chars().take(NAME_CHARS).collect(),
             created_at_ms: executor::now_ms(),
             mark: executor.mark().session(),
             executor,
@@ -169,8 +172,8 @@ fn summary(row: table::Row<'_>) -> (u64, ProcessSummary) {
     let totals = status.totals;
     let summary = ProcessSummary {
         process_id: process.id().clone(),
-        argv: row.params.exec.argv.clone(),
-        cwd: row.params.exec.cwd.clone(),
+        argv: row.argv.to_vec(),
+        cwd: row.cwd.clone(),
         tty: process.tty(),
         sandbox_type: row.sandbox_type,
         pid: process.pid(),

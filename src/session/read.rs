@@ -75,7 +75,13 @@ pub async fn read_now(process: &Process, request: ReadRequest) -> ReadOutcome {
             return finish(request, chunks, lost, sum, limit, page);
         }
         let from = page.lost.map_or(after, |lost| lost.last_seq);
-        for chunk in from_spool(log, from, limit.saturating_sub(sum)).await {
+        let spooled = from_spool(log, from, limit.saturating_sub(sum)).await;
+        if log.has_lost_after(from) {
+            // Something fell out between the two looks: look again, so that it is told and not passed over.
+            after = from;
+            continue;
+        }
+        for chunk in spooled {
             let size = chunk.bytes.len() as u64;
             if !chunks.is_empty() && sum + size > limit {
                 return finish(request, chunks, lost, sum, limit, stop(page));

@@ -72,8 +72,9 @@ impl SessionRegistry {
     /// # Errors
     /// When it does not exist, or a holder is wanted and there is one.
     pub fn attach(self: &Arc<Self>, id: &str, role: Role) -> Result<Attachment, SessionError> {
-        let session = self.sessions().get(id).map(Arc::clone);
-        let session = session.ok_or_else(|| SessionError::Unknown(id.to_owned()))?;
+        // Under the lock, so that a session that is just expiring is either gone or not going to.
+        let sessions = self.sessions();
+        let session = sessions.get(id).ok_or_else(|| SessionError::Unknown(id.to_owned()))?;
         session.attach(role, Arc::downgrade(self)).ok_or_else(|| SessionError::Attached(id.to_owned()))
     }
 

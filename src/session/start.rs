@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::executor::Live;
-use super::table::Entry;
+use super::table::{Entry, Request, Table};
 use super::{ConnectionId, Session, sandbox_type};
 use crate::process::actor::Actor;
 use crate::process::{Process, ProcessSpec, StartFailure, env};
@@ -12,6 +12,8 @@ use crate::protocol::process::{
     TerminalSize,
 };
 
+/// Bytes that a process id may have: it comes back with every chunk of output.
+const ID_BYTES: usize = 64 << 10;
 /// Bytes that a snapshot scope may have.
 const SCOPE_BYTES: std::ops::RangeInclusive<usize> = 1..=256;
 /// Names (live processes and records) that a session may hold beyond its live processes.
@@ -24,7 +26,7 @@ pub enum StartError {
     #[error("{0}")]
     InvalidParams(String),
     /// The id is in use.
-    #[error("process {0:?} already exists")]
+    #[error("process {} already exists", .0.shown())]
     Duplicate(ProcessId),
     /// The program could not be executed.
     #[error(transparent)]
@@ -80,43 +82,66 @@ impl Session {
         origin: ConnectionId,
     ) -> Result<Started, StartError> {
         check(&params)?;
-        let params = Arc::new(normal(params));
+        let request = Arc::new(Request::of(&params, origin));
         loop {
             let mut settled = self.start_settled.subscribe();
-            match self.reserve(&params, origin)? {
+            match self.reserve(&params.exec.process_id, &request)? {
                 Reserved::New(live) => {
                     let session = Arc::clone(self);
                     let launch = tokio::spawn(async move { session.launch(params, live).await });
                     return launch.await.unwrap_or(Err(StartError::SessionEnded));
                 }
-                Reserved::AlreadyStarted(process, sandbox) => {
-                    let mut result = answer(&params.exec, sandbox);
-                    result.already_started = true;
-                    return Ok(Started { result, session: Arc::clone(self), process });
+                Reserved::Existing(Existing::Present(process, sandbox)) => {
+                    return Ok(self.already_started(&params, sandbox, process));
                 }
-                Reserved::InProgress => drop(settled.changed().await),
+                Reserved::Existing(Existing::Starting) => drop(settled.changed().await),
             }
         }
     }
 
-    fn reserve(&self, params: &Arc<StartParams>, origin: ConnectionId) -> Result<Reserved, StartError> {
+    /// The answer to a start whose id means a process already, which needs no work. Cheap where it does not.
+    ///
+    /// # Errors
+    /// [`StartError::Duplicate`], unless it repeats the first start on a later connection.
+    pub fn repeated_start(
+        self: &Arc<Self>,
+        params: &StartParams,
+        origin: ConnectionId,
+    ) -> Option<Result<Started, StartError>> {
+        if !matches!(self.table().get(&params.exec.process_id), Some(Entry::Present { .. })) {
+            return None;
+        }
+        if let Err(error) = check(params) {
+            return Some(Err(error));
+        }
+        let request = Request::of(params, origin);
+        match existing(&self.table(), &params.exec.process_id, &request) {
+            Ok(Some(Existing::Present(process, sandbox))) => {
+                Some(Ok(self.already_started(params, sandbox, process)))
+            }
+            Ok(Some(Existing::Starting) | None) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn already_started(
+        self: &Arc<Self>,
+        params: &StartParams,
+        sandbox: SandboxType,
+        process: Arc<Process>,
+    ) -> Started {
+        let result = StartResult { already_started: true, ..answer(&params.exec, sandbox) };
+        Started { result, session: Arc::clone(self), process }
+    }
+
+    fn reserve(&self, id: &ProcessId, request: &Arc<Request>) -> Result<Reserved, StartError> {
         let limit = self.executor.settings().max_processes_per_session.get();
-        let id = &params.exec.process_id;
         let mut table = self.table();
         if table.is_ended() {
             return Err(StartError::SessionEnded);
         }
-        if let Some(entry) = table.get(id) {
-            let (first, first_origin) = entry.request();
-            if first_origin == origin || *first != **params {
-                return Err(StartError::Duplicate(id.clone()));
-            }
-            return Ok(match entry {
-                Entry::Starting { .. } => Reserved::InProgress,
-                Entry::Present { process, sandbox, .. } => {
-                    Reserved::AlreadyStarted(Arc::clone(process), *sandbox)
-                }
-            });
+        if let Some(existing) = existing(&table, id, request)? {
+            return Ok(Reserved::Existing(existing));
         }
         if table.len() >= limit && table.live() >= limit {
             let what = "live processes of a session (limits.processes_per_session)";
@@ -129,11 +154,11 @@ impl Session {
             let max = self.executor.settings().max_processes.get();
             return Err(StartError::Limit { what: "live processes (limits.processes)", max });
         };
-        table.reserve(id.clone(), Arc::clone(params), origin);
+        table.reserve(id.clone(), Arc::clone(request));
         Ok(Reserved::New(live))
     }
 
-    async fn launch(self: Arc<Self>, params: Arc<StartParams>, live: Live) -> Result<Started, StartError> {
+    async fn launch(self: Arc<Self>, params: StartParams, live: Live) -> Result<Started, StartError> {
         let reserved = Reservation { session: Arc::clone(&self), id: &params.exec.process_id };
         let sandbox = sandbox_type(params.exec.sandbox.is_some());
         let spec = spec(&params, &self.executor)?;
@@ -163,8 +188,28 @@ impl Drop for Reservation<'_> {
 
 enum Reserved {
     New(Live),
-    AlreadyStarted(Arc<Process>, SandboxType),
-    InProgress,
+    Existing(Existing),
+}
+
+/// What has the id of a start that repeats the first one.
+enum Existing {
+    Starting,
+    Present(Arc<Process>, SandboxType),
+}
+
+/// What has the id of a start, if anything.
+///
+/// # Errors
+/// When it is not the same start on a later connection.
+fn existing(table: &Table, id: &ProcessId, request: &Request) -> Result<Option<Existing>, StartError> {
+    let Some(entry) = table.get(id) else { return Ok(None) };
+    if !entry.request().is_repeated_by(request) {
+        return Err(StartError::Duplicate(id.clone()));
+    }
+    Ok(Some(match entry {
+        Entry::Starting { .. } => Existing::Starting,
+        Entry::Present { process, sandbox, .. } => Existing::Present(Arc::clone(process), *sandbox),
+    }))
 }
 
 /// Serves a process to its close, then keeps its record for a while.
@@ -194,16 +239,12 @@ fn answer(exec: &ExecParams, sandbox: SandboxType) -> StartResult {
     }
 }
 
-/// Two starts are the same if only their metadata differs.
-fn normal(mut params: StartParams) -> StartParams {
-    params.exec.metadata = Default::default();
-    params.options.limits = params.options.limits.filter(|limits| limits.first_named().is_some());
-    params
-}
-
 fn check(params: &StartParams) -> Result<(), StartError> {
     let exec = &params.exec;
     let invalid = |message: String| Err(StartError::InvalidParams(message));
+    if exec.process_id.as_str().len() > ID_BYTES {
+        return invalid(format!("`processId` has more than {ID_BYTES} bytes"));
+    }
     if exec.argv.is_empty() {
         return invalid("`argv` must name a program".to_owned());
     }

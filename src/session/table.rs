@@ -4,29 +4,58 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
+
 use super::ConnectionId;
+use crate::path_uri::PathUri;
 use crate::process::Process;
 use crate::protocol::process::{ProcessId, SandboxType, StartParams};
+
+/// What a start asked for, as far as it is remembered: enough to know it again, and to list it.
+#[derive(Debug)]
+pub(super) struct Request {
+    origin: ConnectionId,
+    /// Of all params that count. The params themselves can be many times as large.
+    digest: [u8; 32],
+    argv: Vec<String>,
+    cwd: PathUri,
+}
+
+impl Request {
+    pub(super) fn of(params: &StartParams, origin: ConnectionId) -> Self {
+        let exec = &params.exec;
+        Self { origin, digest: digest(params), argv: exec.argv.clone(), cwd: exec.cwd.clone() }
+    }
+
+    /// Whether another one is the same on a later connection.
+    pub(super) fn is_repeated_by(&self, other: &Self) -> bool {
+        self.origin != other.origin && self.digest == other.digest
+    }
+}
+
+/// Equal for starts whose params are equal once decoded; metadata does not count, nor do limits that limit nothing.
+fn digest(params: &StartParams) -> [u8; 32] {
+    let mut params = params.clone();
+    params.exec.metadata = Default::default();
+    params.options.limits = params.options.limits.filter(|limits| limits.first_named().is_some());
+    // As a value, so that maps are in order.
+    let text = serde_json::to_value(&params).map(|value| value.to_string()).unwrap_or_default();
+    Sha256::digest(text).into()
+}
 
 /// A name that is taken.
 #[derive(Debug)]
 pub(super) enum Entry {
     /// By a start in progress; `end` is the grace if its end was asked for meanwhile.
-    Starting { params: Arc<StartParams>, origin: ConnectionId, end: Option<Duration> },
+    Starting { request: Arc<Request>, end: Option<Duration> },
     /// By a process, running or ended.
-    Present {
-        process: Arc<Process>,
-        params: Arc<StartParams>,
-        origin: ConnectionId,
-        sandbox: SandboxType,
-        order: u64,
-    },
+    Present { process: Arc<Process>, request: Arc<Request>, sandbox: SandboxType, order: u64 },
 }
 
 impl Entry {
-    pub(super) fn request(&self) -> (&StartParams, ConnectionId) {
+    pub(super) fn request(&self) -> &Request {
         match self {
-            Self::Starting { params, origin, .. } | Self::Present { params, origin, .. } => (params, *origin),
+            Self::Starting { request, .. } | Self::Present { request, .. } => request,
         }
     }
 }
@@ -34,7 +63,8 @@ impl Entry {
 /// One process, for listing.
 pub(super) struct Row<'a> {
     pub(super) process: &'a Process,
-    pub(super) params: &'a StartParams,
+    pub(super) argv: &'a [String],
+    pub(super) cwd: &'a PathUri,
     pub(super) sandbox_type: SandboxType,
     pub(super) order: u64,
 }
@@ -80,8 +110,8 @@ impl Table {
         self.entries.values().filter(|entry| matches!(entry, Entry::Starting { .. })).count()
     }
 
-    pub(super) fn reserve(&mut self, id: ProcessId, params: Arc<StartParams>, origin: ConnectionId) {
-        self.entries.insert(id, Entry::Starting { params, origin, end: None });
+    pub(super) fn reserve(&mut self, id: ProcessId, request: Arc<Request>) {
+        self.entries.insert(id, Entry::Starting { request, end: None });
     }
 
     /// Frees a name that a start has not filled.
@@ -96,10 +126,10 @@ impl Table {
         self.started += 1;
         let order = self.started;
         if let Some(entry) = self.entries.get_mut(process.id())
-            && let Entry::Starting { params, origin, end } = entry
+            && let Entry::Starting { request, end } = entry
         {
-            let (params, origin, end) = (Arc::clone(params), *origin, *end);
-            *entry = Entry::Present { process: Arc::clone(process), params, origin, sandbox, order };
+            let (request, end) = (Arc::clone(request), *end);
+            *entry = Entry::Present { process: Arc::clone(process), request, sandbox, order };
             return end;
         }
         None
@@ -124,9 +154,13 @@ impl Table {
     pub(super) fn present(&self) -> impl Iterator<Item = Row<'_>> {
         self.entries.values().filter_map(|entry| match entry {
             Entry::Starting { .. } => None,
-            Entry::Present { process, params, sandbox, order, .. } => {
-                Some(Row { process, params, sandbox_type: *sandbox, order: *order })
-            }
+            Entry::Present { process, request, sandbox, order } => Some(Row {
+                process,
+                argv: &request.argv,
+                cwd: &request.cwd,
+                sandbox_type: *sandbox,
+                order: *order,
+            }),
         })
     }
 

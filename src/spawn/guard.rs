@@ -2,14 +2,14 @@
 //!
 //! A server that is killed with SIGKILL cannot clean up. The guard holds the reading end of a pipe whose other end
 //! only the server has; at its end of file the server is gone, and the guard kills whatever still has the server's
-//! mark. It is in a session of its own, so that a signal to the server's group does not reach it.
+//! mark, and what belongs to the children on the server's roster. It is in a session of its own, so that a signal to the server's group does not reach it.
 
 use std::ffi::{CString, OsString};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::Interest;
@@ -17,13 +17,14 @@ use tokio::io::unix::AsyncFd;
 
 use super::exec::{Child, Launch, Stdio, spawn};
 use super::mark::{MarkRange, RunMark, ServerMark};
+use super::roster;
 use super::tree::{Scope, kill_all};
 use super::watched::watched;
 
 /// The hidden first argument by which the program becomes the guard.
 pub const WORD: &str = "__exec-server-guard";
 
-/// Pause before a guard that has ended is replaced.
+/// Pause before a guard that has ended at once is replaced.
 const START_AGAIN: Duration = Duration::from_secs(1);
 /// How long the guard goes on killing.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -46,6 +47,10 @@ impl Guard {
         let range = mark.range().ok_or_else(|| io::Error::other("RLIMIT_RSS has a hard limit here"))?;
         let (theirs, alive) = pipe_with(PipeFlags::CLOEXEC)?;
         let nowhere = || std::fs::OpenOptions::new().write(true).open("/dev/null").map(OwnedFd::from);
+        let roster = match roster::file() {
+            Some(file) => file?.into(),
+            None => nowhere()?,
+        };
         let (first, last) = range.bounds();
         let words = ["exec-server: guard", WORD, &first.to_string(), &last.to_string()];
         let launch = Launch {
@@ -53,7 +58,7 @@ impl Guard {
             argv: words.iter().filter_map(|word| CString::new(*word).ok()).collect(),
             env: Vec::new(),
             cwd: c"/".to_owned(),
-            stdio: Stdio::Separate { stdin: theirs, stdout: nowhere()?, stderr: nowhere()? },
+            stdio: Stdio::Separate { stdin: theirs, stdout: roster, stderr: nowhere()? },
             mark: RunMark::none(),
         };
         let child = Arc::new(spawn(launch).map_err(|error| error.source)?);
@@ -78,8 +83,12 @@ pub async fn keep(mark: ServerMark) {
     loop {
         match Guard::start(mark) {
             Ok(guard) => {
+                let started = Instant::now();
                 guard.ended().await;
                 tracing::warn!("the guard has ended; starting another");
+                if started.elapsed() > START_AGAIN {
+                    continue;
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "no guard: processes may stay behind if this server is killed");
@@ -102,8 +111,11 @@ pub fn main(arguments: impl Iterator<Item = OsString>) {
     ignore_signals();
     let mut sink = [0; 64];
     while !matches!(io::stdin().read(&mut sink), Ok(0)) {}
-    let scope = Scope { marks: Some(MarkRange::from_bounds(first, last)), ..Scope::default() };
-    kill_all(&scope, LIMIT);
+    let leaders = rustix::stdio::stdout()
+        .try_clone_to_owned()
+        .map_or_else(|_| Vec::new(), |roster| roster::read(&roster.into()));
+    let marks = Some(MarkRange::from_bounds(first, last));
+    kill_all(&Scope { marks, leaders, leaders_are_fresh: true, ..Scope::default() }, LIMIT);
 }
 
 /// A terminal's or a supervisor's signals are meant for the server; the guard leaves when the server has left.

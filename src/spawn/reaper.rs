@@ -4,21 +4,23 @@
 //! exists until its owner has reaped it; an orphan is whatever has ended and is not registered, looked at while no
 //! start is in progress.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, set_child_subreaper, waitid};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::roster::{self, Slot};
+
 /// Readers are starts in progress, the writer is the reaper.
 static STARTS: RwLock<()> = RwLock::new(());
-static OWN_CHILDREN: LazyLock<Mutex<HashSet<i32>>> = LazyLock::new(Mutex::default);
+static OWN_CHILDREN: LazyLock<Mutex<HashMap<i32, Option<Slot>>>> = LazyLock::new(Mutex::default);
 
 /// Orphans end in bursts, behind the child that they belonged to; one look serves a burst.
 const SETTLE: Duration = Duration::from_millis(50);
 
-fn own_children() -> MutexGuard<'static, HashSet<i32>> {
+fn own_children() -> MutexGuard<'static, HashMap<i32, Option<Slot>>> {
     OWN_CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -35,13 +37,15 @@ impl Spawning {
     /// Registers the child that has come of it. Takes the announcement, so that it cannot be forgotten before.
     #[expect(clippy::unused_self, reason = "dropped at the end: from then on orphans may be reaped")]
     pub(super) fn register(self, pid: i32) {
-        own_children().insert(pid);
+        own_children().insert(pid, roster::add(pid));
     }
 }
 
 /// The owner has reaped its child.
 pub(super) fn reaped(pid: i32) {
-    own_children().remove(&pid);
+    if let Some(slot) = own_children().remove(&pid).flatten() {
+        roster::remove(slot);
+    }
 }
 
 /// Makes this process adopt the orphans among its descendants, so that none leaves its tree.
@@ -74,7 +78,7 @@ fn reap_now() -> bool {
     loop {
         let Some(pid) = first_ended() else { return true };
         // The kernel shows the same child first until it is reaped, so an own one hides the others for a moment.
-        if own_children().contains(&pid.as_raw_nonzero().get()) {
+        if own_children().contains_key(&pid.as_raw_nonzero().get()) {
             return false;
         }
         let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);

@@ -23,6 +23,8 @@ pub struct Scope {
     pub marks: Option<MarkRange>,
     /// Those below, or in the session or group of, these leaders, unless they have another run's mark.
     pub leaders: Vec<i32>,
+    /// The leaders are certainly unreaped, so that what belongs to them need not be below this process.
+    pub leaders_are_fresh: bool,
     /// Everything that came of this process, whatever it carries.
     pub descendants: bool,
     /// Of these, only the ones that hold one of these pipes or terminals open.
@@ -141,7 +143,7 @@ impl Census {
                 Some(mark) => scope.marks.is_some_and(|range| range.contains(mark)),
                 None => {
                     let related = leads(pid) || leads(&process.session) || leads(&process.group);
-                    related && self.descendants.contains(pid)
+                    related && (scope.leaders_are_fresh || self.descendants.contains(pid))
                 }
             }
         };

@@ -11,6 +11,9 @@ use crate::protocol::process::{ClosedParams, ExitedParams, LostOutput, ProcessId
 use crate::protocol::{MAX_MESSAGE_BYTES, NotificationMethod, code, process};
 use crate::session::ReadOutcome;
 
+/// What goes out of an error's text.
+const MESSAGE_CHARS: usize = 2000;
+
 /// Encodes a successful answer, or the error that says it is too large.
 pub(super) fn success<R: Serialize>(id: &RequestId, result: &R) -> String {
     match serde_json::to_string(&OutgoingResult { id, result }) {
@@ -23,8 +26,14 @@ pub(super) fn success<R: Serialize>(id: &RequestId, result: &R) -> String {
 
 /// Encodes a failed answer.
 pub(super) fn failure(id: &RequestId, error: &ErrorObject) -> String {
+    // A message may quote what the client sent, however much that was.
+    let cut = error
+        .message
+        .char_indices()
+        .nth(MESSAGE_CHARS)
+        .map(|(end, _)| ErrorObject { message: format!("{}…", &error.message[..end]), ..error.clone() });
     // An error object holds nothing that JSON cannot.
-    serde_json::to_string(&OutgoingError { id, error }).unwrap_or_default()
+    serde_json::to_string(&OutgoingError { id, error: cut.as_ref().unwrap_or(error) }).unwrap_or_default()
 }
 
 /// Encodes any answer.

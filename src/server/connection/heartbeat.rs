@@ -80,6 +80,12 @@ impl Heartbeat {
         }
     }
 
+    /// Nothing is read at the moment, for reasons of this side: the peer may have answered.
+    pub(super) fn excuse(&mut self, now: Instant) {
+        self.unanswered = self.unanswered.map(|_| now);
+        self.probe = self.probe.map(|_| now + PROBE);
+    }
+
     /// A pong came.
     pub(super) fn answered(&mut self) {
         self.unanswered = None;

@@ -43,6 +43,8 @@ use crate::session::{Attachment, ConnectionId, Session, SessionRegistry};
 
 /// Requests that may wait behind the running ones; then the connection is read no further.
 const QUEUED_REQUESTS: usize = 1024;
+/// Reads that may wait for news; then the connection is read no further.
+const WAITING_READS: usize = 8192;
 /// Answers that may wait to be written; then the connection is read no further.
 const QUEUED_REPLIES: usize = 128;
 const QUEUED_REPLY_BYTES: usize = 4 << 20;
@@ -144,6 +146,8 @@ struct Connection<T> {
     lanes: Lanes,
     /// Running requests that take a place.
     running: usize,
+    /// Reads that wait for news.
+    waits: usize,
     queue: VecDeque<requests::Queued>,
     /// Requests for processes whose start is not answered.
     behind_start: HashMap<ProcessId, VecDeque<(RequestId, Call, Option<Hold>)>>,
@@ -230,6 +234,7 @@ impl<T: Transport> Connection<T> {
             tasks: JoinSet::new(),
             lanes: Lanes::default(),
             running: 0,
+            waits: 0,
             queue: VecDeque::new(),
             behind_start: HashMap::new(),
             deferred: 0,
@@ -323,7 +328,8 @@ impl<T: Transport> Connection<T> {
         !self.input_ended
             && self.parsing.is_none()
             && self.queue.len() + self.deferred < QUEUED_REQUESTS
-            && self.tasks.len() < QUEUED_REQUESTS + self.shared.concurrent_requests.get()
+            && self.tasks.len() - self.waits < QUEUED_REQUESTS + self.shared.concurrent_requests.get()
+            && self.waits < WAITING_READS
             && self.held.load(Ordering::Relaxed) < REQUEST_BYTES
             && self.replies.len() < QUEUED_REPLIES
             && self.reply_bytes < QUEUED_REPLY_BYTES
@@ -435,6 +441,9 @@ impl<T: Transport> Connection<T> {
         let now = Instant::now();
         if self.initialize_by.is_some_and(|by| by <= now) {
             return Err(End::Close(CloseCode::Policy, "`initialize` did not come in time"));
+        }
+        if !self.accepts_input() {
+            self.heartbeat.excuse(now);
         }
         match self.heartbeat.due(now, self.transport.incoming_progress()) {
             Due::Ping => self.ping(),

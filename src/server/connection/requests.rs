@@ -148,6 +148,13 @@ impl<T: Transport> Connection<T> {
     }
 
     fn start(&mut self, id: RequestId, params: StartParams, session: Arc<Session>) {
+        // Queued, it would hold up what is for the process that has the id already.
+        if let Some(repeated) = session.repeated_start(&params, self.id) {
+            return match repeated {
+                Ok(started) => self.reply(answers::success(&id, &started.result)),
+                Err(error) => self.reply(answers::failure(&id, &error.into_error_object())),
+            };
+        }
         self.behind_start.insert(params.exec.process_id.clone(), Default::default());
         let before = self.lanes.changes();
         let (place, _) = self.lanes.enter(Vec::new(), false);
@@ -157,14 +164,14 @@ impl<T: Transport> Connection<T> {
 
     fn files(&mut self, id: RequestId, call: Call) {
         let (keys, changes_files): (Vec<Key>, bool) = work::file_keys(&call).unwrap_or_default();
-        let is_control = matches!(call, Call::FsClose(_));
+        // It may have to wait for an open that is still queued, so it must not take a place from it.
+        let takes_place = !matches!(call, Call::FsClose(_));
         let (place, before) = self.lanes.enter(keys, changes_files);
-        let task = Box::pin(work::files(id, call, self.tools.clone(), before, place));
-        if is_control {
-            self.running += 1;
-            self.tasks.spawn(task);
+        let task = work::files(id, call, self.tools.clone(), before, place, takes_place);
+        if takes_place {
+            self.work(Box::pin(task));
         } else {
-            self.work(task);
+            self.tasks.spawn(task);
         }
     }
 
@@ -188,7 +195,11 @@ impl<T: Transport> Connection<T> {
     pub(super) fn done(&mut self, done: Done) {
         self.reply(done.reply);
         let place = match done.kind {
-            DoneKind::Wait => return,
+            DoneKind::Wait => {
+                self.waits -= 1;
+                return;
+            }
+            DoneKind::Control(place) => return self.lanes.leave(place),
             DoneKind::Work(place) => place,
             DoneKind::Start { id, place, started } => {
                 // Publishes the process's events, behind the answer that is queued now.
@@ -227,6 +238,7 @@ impl<T: Transport> Connection<T> {
         match read_at_once(&process, request, wait.is_zero()) {
             Some(outcome) => self.reply(answers::read(&id, &outcome)),
             None => {
+                self.waits += 1;
                 self.tasks.spawn(work::read(id, process, request, wait, Arc::clone(&self.tools.large)));
             }
         }

@@ -51,6 +51,8 @@ pub(super) struct Done {
 pub(super) enum DoneKind {
     /// It took a place among the running ones.
     Work(Place),
+    /// It took a place in its lanes, but none among the running ones.
+    Control(Place),
     /// It waited, without a place.
     Wait,
     /// A start; its events may go out once the reply is queued.
@@ -100,11 +102,18 @@ async fn guarded<T>(id: &RequestId, work: impl Future<Output = (Reply, Option<T>
 }
 
 /// Does a call on files or settings.
-pub(super) async fn files(id: RequestId, call: Call, tools: Tools, before: Before, place: Place) -> Done {
+pub(super) async fn files(
+    id: RequestId,
+    call: Call,
+    tools: Tools,
+    before: Before,
+    place: Place,
+    takes_place: bool,
+) -> Done {
     before.done().await;
     let work = async { (on_files(&id, call, tools).await, None::<()>) };
     let (reply, _) = guarded(&id, work).await;
-    Done { reply, kind: DoneKind::Work(place) }
+    Done { reply, kind: if takes_place { DoneKind::Work(place) } else { DoneKind::Control(place) } }
 }
 
 async fn on_files(id: &RequestId, call: Call, tools: Tools) -> Reply {
