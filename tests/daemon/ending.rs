@@ -1,5 +1,7 @@
 //! The end of processes: signals, exit codes, whole trees, and the end of the server itself.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -27,9 +29,9 @@ fn plain(text: &str) -> String {
 #[test_case("nohup sleep 303 >/dev/null 2>&1 </dev/null & echo up; sleep 301"; "nohup")]
 #[test_case("(trap '' TERM HUP INT; sleep 303; sleep 303) & echo up; sleep 301"; "ignores what is polite")]
 #[test_case("setsid sh -c \"trap '' TERM HUP; sleep 303; sleep 303\" & echo up; sleep 301"; "ignores it elsewhere")]
-#[test_case("sh -c 'kill -STOP $$; sleep 1' 303 & echo up; sleep 301 & wait"; "stopped child")]
+#[test_case("bash -c 'exec -a \"sleep 303\" sh -c \"kill -STOP \\$\\$\"' & echo up; sleep 301 & wait"; "stopped child")]
 #[test_case("set -m; sleep 303 & echo up; sleep 301"; "a job with a group of its own")]
-#[test_case("env -i /usr/bin/setsid /bin/sh -c 'sleep 301; : sleep 303 MARK' & echo up; sleep 301"; "bare environment")]
+#[test_case("env -i /usr/bin/setsid /bin/bash -c 'exec -a \"sleep 303 MARK\" sleep 301' & echo up; sleep 301"; "bare environment")]
 #[tokio::test]
 async fn terminate_ends_the_whole_tree(script: &str) {
     let daemon = Daemon::start().await;
@@ -40,10 +42,7 @@ async fn terminate_ends_the_whole_tree(script: &str) {
         let start = Start::bash(&script).tty(tty).marked(&marker);
         client.start(&start).await;
         client.wait_output(&start.id(), "up").await;
-        eventually("the tree is complete", LIMIT, || {
-            marker.pids().len() >= 2 && !marker.running("303").is_empty()
-        })
-        .await;
+        eventually("the tree is complete", LIMIT, || !marker.running("sleep 303").is_empty()).await;
         let params = json!({"processId": start.id(), "graceMs": 700});
         let answer = client.ok("process/terminate", params).await;
         assert_eq!(answer, json!({"running": true}));
@@ -142,6 +141,36 @@ async fn answers_of_terminate() {
         assert_eq!(terminate(start.id()).await, json!({"running": false}), "ended by itself");
     }
     assert_eq!(terminate("never heard of".into()).await, json!({"running": false}));
+}
+
+#[test_case(false, false; "running, pipe")]
+#[test_case(true, false; "running, tty")]
+#[test_case(false, true; "exited, pipe")]
+#[tokio::test]
+async fn streams_held_by_a_stranger_are_given_up(tty: bool, exited: bool) {
+    let daemon = Daemon::start().await;
+    let client = daemon.client().await;
+    let start = Start::sh("echo up; read line; exit 5").tty(tty).stdin();
+    client.start(&start).await;
+    client.wait_output(&start.id(), "up").await;
+    let list = client.ok("process/list", json!({})).await;
+    let pid = list["processes"][0]["pid"].as_i64().unwrap();
+    // This process belongs to no tree of the server's, so nothing ends its hold on the stream.
+    let held = OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_NOCTTY)
+        .open(format!("/proc/{pid}/fd/1"))
+        .unwrap();
+    if exited {
+        client.write(&start.id(), "w", b"\n").await;
+        client.wait_event(&start.id(), "process/exited").await;
+    }
+    let answer = client.ok("process/terminate", json!({"processId": start.id(), "graceMs": 300})).await;
+    assert_eq!(answer, json!({"running": true}));
+    let run = client.finish(&start.id()).await;
+    run.assert_whole();
+    assert_eq!(run.exited["reason"], if exited { "exited" } else { "terminated" });
+    drop(held);
 }
 
 #[test_case(false; "pipe")]
@@ -303,7 +332,7 @@ async fn start_a_zoo(client: &Client, marker: &Marker, handled: &std::path::Path
         (Start::sh("trap '' TERM HUP INT; sleep 418; sleep 418").tty(true), "sleep 418"),
         (Start::sh("setsid sleep 419 >/dev/null 2>&1 </dev/null &"), "sleep 419"),
         (Start::sh("(setsid sh -c 'nohup sleep 420 & exit' >/dev/null 2>&1 &)"), "sleep 420"),
-        (Start::sh("sh -c 'kill -STOP $$; : sleep 421' & wait"), "sleep 421"),
+        (Start::sh("bash -c 'exec -a \"sleep 421\" sh -c \"kill -STOP \\$\\$\"' & wait"), "sleep 421"),
     ];
     for (start, needle) in starts {
         client.start(&start.marked(marker)).await;

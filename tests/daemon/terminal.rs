@@ -72,14 +72,16 @@ async fn a_terminal_has_the_size_that_was_asked_for() {
 async fn a_resize_is_told_to_the_program() {
     let daemon = Daemon::start().await;
     let client = daemon.client().await;
-    let start = Start::bash("trap 'stty size' WINCH; echo up; while :; do sleep 0.05; done").tty(true);
+    let start =
+        Start::bash("trap 'echo told' WINCH; echo up; while :; do stty size; sleep 0.05; done").tty(true);
     client.start(&start).await;
-    client.wait_output(&start.id(), "up").await;
+    client.wait_output(&start.id(), "24 80\r\n").await;
     let resize = |rows: u32, cols: u32| json!({"processId": start.id(), "rows": rows, "cols": cols});
     for (rows, cols) in [(40, 100), (5, 200), (40, 101)] {
         assert_eq!(client.ok("process/resize", resize(rows, cols)).await, json!({}));
         client.wait_output(&start.id(), &format!("{rows} {cols}\r\n")).await;
     }
+    client.wait_output(&start.id(), "told").await;
     for (rows, cols) in [(0, 80), (24, 0), (65_536, 80)] {
         assert_eq!(client.error("process/resize", resize(rows, cols)).await.code, -32602);
     }

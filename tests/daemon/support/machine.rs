@@ -30,9 +30,13 @@ impl Marker {
         pids().filter(|pid| carries(pid) && !matches!(state(*pid), None | Some('Z' | 'X'))).collect()
     }
 
-    /// Those of them whose command line, words joined by spaces, holds the text.
-    pub(crate) fn running(&self, text: &str) -> Vec<i32> {
-        self.pids().into_iter().filter(|pid| command_line(*pid).contains(text)).collect()
+    /// Those of them that run this command, not those, such as a shell, that only mention it.
+    pub(crate) fn running(&self, command: &str) -> Vec<i32> {
+        let runs = |pid: &i32| {
+            let line = command_line(*pid);
+            line.trim_start_matches("/usr").trim_start_matches("/bin/").starts_with(command)
+        };
+        self.pids().into_iter().filter(runs).collect()
     }
 }
 
