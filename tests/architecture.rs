@@ -26,8 +26,8 @@ const ROWS: &[&[Module]] = &[
         ("fs", &["fsops", "spawn", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
     ],
-    &[("session", &["process", "spawn", "path_uri", "protocol"])],
-    &[("error_map", &["session", "fs", "environment_config", "process", "protocol"])],
+    &[("session", &["process", "spawn", "path_uri", "protocol"]), ("http_request", &["protocol"])],
+    &[("error_map", &["session", "http_request", "fs", "environment_config", "process", "protocol"])],
     &[
         ("local", &["error_map", "session", "process", "spawn", "backend", "protocol"]),
         (
@@ -35,6 +35,7 @@ const ROWS: &[&[Module]] = &[
             &[
                 "error_map",
                 "session",
+                "http_request",
                 "fs",
                 "environment_config",
                 "process",
