@@ -5,7 +5,7 @@
 //! * [`mark`] gives every run a mark that its whole tree inherits; [`tree`] finds and ends trees by it.
 //! * [`reaper`] reaps orphans that the server adopted, without stealing the status of its own children.
 //! * [`watched`] waits on what they leave in our hands.
-//! * [`roster`] is the list of children that outlives the server; [`guard`] is the helper that ends everything when the server itself is killed.
+//! * `roster` is the list of children that outlives the server; [`guard`] is the helper that ends everything when the server itself is killed.
 //!
 //! It never decides what runs: program, environment and limits come ready from above.
 
