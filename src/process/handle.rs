@@ -14,9 +14,10 @@ use tokio::io::Interest;
 use tokio::sync::Notify;
 
 use super::actor::{Actor, Source};
+use super::budget::OutputBudget;
 use super::ending::Ending;
 use super::env::Variables;
-use super::log::{OutputBudget, OutputLog};
+use super::log::OutputLog;
 use super::lookup;
 use super::stdin::{Endpoint, Stdin, WaitingBudget, WriteOutcome};
 use crate::protocol::process::{

@@ -5,15 +5,15 @@
 //! seen yet may still grow, so output that waits is joined.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{Notify, watch};
 
+use super::budget::OutputBudget;
 use super::feed::Feed;
 use super::lost::LostLedger;
-use super::spool::{Spool, SpoolSettings};
+use super::spool::Spool;
 use crate::protocol::process::{ExecOutputStream, ExitReason, LostOutput, OutputTotals, ProcessId};
 
 /// Output kept in memory per process.
@@ -26,82 +26,6 @@ const CHUNK_COST: usize = 96;
 const JOIN_BYTES: usize = 64 << 10;
 /// What stays in memory after a spill, so that one spill moves much at once.
 const KEPT_BYTES: usize = MEMORY_BYTES / 2;
-
-/// What all logs of a server share: how much they may hold together.
-#[derive(Debug)]
-pub struct OutputBudget {
-    memory_limit: usize,
-    memory_used: AtomicUsize,
-    pub(super) spool: SpoolSettings,
-    pub(super) spool_used: AtomicU64,
-    /// Logs of closed processes in order of closing: the first to give up spool space.
-    closed: Mutex<VecDeque<Weak<OutputLog>>>,
-    /// The same, until they have given up memory.
-    closed_in_memory: Mutex<VecDeque<Weak<OutputLog>>>,
-    pub(super) spool_files: AtomicUsize,
-    pub(super) max_spool_files: usize,
-}
-
-/// Each spool file takes a descriptor, and most of those are for new processes and connections.
-fn max_spool_files() -> usize {
-    const MOST: u64 = 2048;
-    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    usize::try_from(descriptors.map_or(MOST, |count| (count / 4).min(MOST))).unwrap_or(0)
-}
-
-impl OutputBudget {
-    /// A budget with this much memory and these spool settings.
-    #[must_use]
-    pub fn new(memory_limit: usize, spool: SpoolSettings) -> Arc<Self> {
-        Arc::new(Self {
-            memory_limit,
-            memory_used: AtomicUsize::new(0),
-            spool,
-            spool_used: AtomicU64::new(0),
-            closed: Mutex::default(),
-            closed_in_memory: Mutex::default(),
-            spool_files: AtomicUsize::new(0),
-            max_spool_files: max_spool_files(),
-        })
-    }
-
-    fn under_pressure(&self) -> bool {
-        self.memory_used.load(Ordering::Relaxed) > self.memory_limit
-    }
-
-    fn add_closed(&self, log: &Arc<OutputLog>) {
-        for queue in [&self.closed, &self.closed_in_memory] {
-            let mut closed = queue.lock().unwrap_or_else(PoisonError::into_inner);
-            while closed.front().is_some_and(|log| log.strong_count() == 0) {
-                closed.pop_front();
-            }
-            closed.push_back(Arc::downgrade(log));
-        }
-    }
-
-    /// Lets closed processes give up memory while all use too much together. Blocks on files.
-    fn relieve(&self) {
-        while self.under_pressure() {
-            let next = self.closed_in_memory.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            match next {
-                Some(log) => log.upgrade().iter().for_each(|log| log.spill_some(true)),
-                None => return,
-            }
-        }
-    }
-
-    /// The log whose process closed first and that still has spooled output.
-    pub(super) fn first_closed(&self) -> Option<Arc<OutputLog>> {
-        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(log) = closed.front() {
-            match log.upgrade() {
-                Some(log) if log.has_spool() => return Some(log),
-                _ => closed.pop_front(),
-            };
-        }
-        None
-    }
-}
 
 /// Output of one number.
 #[derive(Debug, Clone)]
@@ -270,7 +194,7 @@ impl OutputLog {
         if !bytes.is_empty() {
             let before = state.memory;
             state.append(stream, bytes);
-            self.budget.memory_used.fetch_add(state.memory - before, Ordering::Relaxed);
+            self.budget.add_memory(state.memory - before);
         }
         state.window()
     }
@@ -348,7 +272,7 @@ impl OutputLog {
     }
 
     /// [`Self::spill`] of this log alone, of `all` its chunks or as many as necessary.
-    fn spill_some(&self, all: bool) {
+    pub(super) fn spill_some(&self, all: bool) {
         let (batch, before, spool_on) = {
             let mut state = self.state();
             let spool_on = self.budget.spool.per_process > 0 && !state.spool_broken;
@@ -364,9 +288,10 @@ impl OutputLog {
         let Some(newest) = batch.last().map(|chunk| chunk.seq) else { return };
         let bytes: u64 = batch.iter().map(|chunk| chunk.bytes.len() as u64).sum();
         let outcome = if spool_on { self.write_to_spool(&batch, before) } else { Spooled::NoRoom };
-        let spooled = matches!(outcome, Spooled::Written);
         let mut state = self.state();
-        if matches!(outcome, Spooled::Broken) {
+        // A reader may have given the spool up meanwhile, and with it what was just written.
+        let broken = spool_on && (state.spool_broken || matches!(outcome, Spooled::Broken));
+        if broken {
             tracing::warn!(process = %self.id.shown(), "output cannot be spooled; only the newest is kept from here on");
             state.spool_broken = true;
             drop(state);
@@ -374,7 +299,7 @@ impl OutputLog {
             *self.spool() = None;
             state = self.state();
         }
-        if spooled {
+        if !broken && matches!(outcome, Spooled::Written) {
             state.spooled_to = newest;
         } else {
             let mut position = before;
@@ -386,7 +311,7 @@ impl OutputLog {
         state.spilled_bytes = before + bytes;
         let freed = state.forget(batch.len());
         drop(state);
-        self.budget.memory_used.fetch_sub(freed, Ordering::Relaxed);
+        self.budget.release_memory(freed);
     }
 
     fn write_to_spool(&self, batch: &[Chunk], before: u64) -> Spooled {
@@ -561,7 +486,7 @@ impl OutputLog {
 impl Drop for OutputLog {
     fn drop(&mut self) {
         let memory = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).memory;
-        self.budget.memory_used.fetch_sub(memory, Ordering::Relaxed);
+        self.budget.release_memory(memory);
     }
 }
 

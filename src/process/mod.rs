@@ -11,6 +11,7 @@
 //! 6. No strays: a signal goes to a group whose leader is not yet reaped, or through a pidfd.
 
 pub mod actor;
+mod budget;
 mod ending;
 pub mod env;
 pub mod feed;
@@ -21,8 +22,8 @@ mod lost;
 mod spool;
 mod stdin;
 
+pub use budget::OutputBudget;
 pub use ending::end_scope;
 pub use handle::{Process, ProcessError, ProcessSpec, StartFailure, StartFailureKind};
-pub use log::OutputBudget;
 pub use spool::SpoolSettings;
 pub use stdin::{WaitingBudget, WriteOutcome};

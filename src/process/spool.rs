@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use super::log::{Chunk, OutputBudget, OutputLog};
+use super::budget::OutputBudget;
+use super::log::{Chunk, OutputLog};
 use crate::protocol::process::ExecOutputStream;
 
 /// Positions kept per block for the accounts of lost output.

@@ -1,0 +1,92 @@
+//! What the output logs of a server may hold together, and who gives way first when that is too much.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::log::OutputLog;
+use super::spool::SpoolSettings;
+
+/// What all logs of a server share: how much they may hold together.
+#[derive(Debug)]
+pub struct OutputBudget {
+    memory_limit: usize,
+    memory_used: AtomicUsize,
+    pub(super) spool: SpoolSettings,
+    pub(super) spool_used: AtomicU64,
+    /// Logs of closed processes in order of closing: the first to give up spool space.
+    closed: Mutex<VecDeque<Weak<OutputLog>>>,
+    /// The same, until they have given up memory.
+    closed_in_memory: Mutex<VecDeque<Weak<OutputLog>>>,
+    pub(super) spool_files: AtomicUsize,
+    pub(super) max_spool_files: usize,
+}
+
+/// Each spool file takes a descriptor, and most of those are for new processes and connections.
+fn max_spool_files() -> usize {
+    const MOST: u64 = 2048;
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    usize::try_from(descriptors.map_or(MOST, |count| (count / 4).min(MOST))).unwrap_or(0)
+}
+
+impl OutputBudget {
+    /// A budget with this much memory and these spool settings.
+    #[must_use]
+    pub fn new(memory_limit: usize, spool: SpoolSettings) -> Arc<Self> {
+        Arc::new(Self {
+            memory_limit,
+            memory_used: AtomicUsize::new(0),
+            spool,
+            spool_used: AtomicU64::new(0),
+            closed: Mutex::default(),
+            closed_in_memory: Mutex::default(),
+            spool_files: AtomicUsize::new(0),
+            max_spool_files: max_spool_files(),
+        })
+    }
+
+    pub(super) fn add_memory(&self, bytes: usize) {
+        self.memory_used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn release_memory(&self, bytes: usize) {
+        self.memory_used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn under_pressure(&self) -> bool {
+        self.memory_used.load(Ordering::Relaxed) > self.memory_limit
+    }
+
+    pub(super) fn add_closed(&self, log: &Arc<OutputLog>) {
+        for queue in [&self.closed, &self.closed_in_memory] {
+            let mut closed = queue.lock().unwrap_or_else(PoisonError::into_inner);
+            while closed.front().is_some_and(|log| log.strong_count() == 0) {
+                closed.pop_front();
+            }
+            closed.push_back(Arc::downgrade(log));
+        }
+    }
+
+    /// Lets closed processes give up memory while all use too much together. Blocks on files.
+    pub(super) fn relieve(&self) {
+        while self.under_pressure() {
+            let next = self.closed_in_memory.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            match next {
+                Some(log) => log.upgrade().iter().for_each(|log| log.spill_some(true)),
+                None => return,
+            }
+        }
+    }
+
+    /// The log whose process closed first and that still has spooled output.
+    pub(super) fn first_closed(&self) -> Option<Arc<OutputLog>> {
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(log) = closed.front() {
+            match log.upgrade() {
+                Some(log) if log.has_spool() => return Some(log),
+                _ => closed.pop_front(),
+            };
+        }
+        None
+    }
+}
