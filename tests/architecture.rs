@@ -23,7 +23,7 @@ const ROWS: &[&[Module]] = &[
     &[("sandbox", &["policy"]), ("spawn", &[])],
     &[
         ("process", &["spawn", "protocol"]),
-        ("fs", &["fsops", "spawn", "protocol", "path_uri"]),
+        ("fs", &["fsops", "sandbox", "policy", "spawn", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
     ],
     &[("session", &["process", "spawn", "path_uri", "protocol"]), ("http_request", &["protocol"])],
