@@ -8,7 +8,7 @@ use rustix::io::{Errno, Result};
 
 use super::Links;
 use super::guard::{Guard, Route, Want, permits_by_names};
-use super::guarded::{self, LastLink, Spot};
+use super::guarded::{self, LastLink, Spot, again_if_changed};
 use super::resolve::{self, NEVER_WAIT, kind, open_directory_without_links};
 
 /// Opens a directory for paths below it.
@@ -44,12 +44,12 @@ impl<'a> Directory<'a> {
         Self::of(fd, route.guard)
     }
 
+    /// A directory that was opened to be listed. What counts is where it is now.
     fn of(fd: OwnedFd, guard: Option<&'a dyn Guard>) -> Result<Self> {
-        let guarded = match guard {
-            Some(guard) => Some(Site { guard, path: guarded::real_path(&fd)? }),
-            None => None,
-        };
-        Ok(Self { fd, guarded })
+        let Some(guard) = guard else { return Ok(Self { fd, guarded: None }) };
+        let path = again_if_changed(|| guarded::real_path(&fd))?;
+        guard.permits(&path, Some(FileType::Directory), Want::List)?;
+        Ok(Self { fd, guarded: Some(Site { guard, path }) })
     }
 
     /// Opens a directory in this one, to list it. A link is ENOTDIR.

@@ -1,4 +1,6 @@
-use std::path::Path;
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use rustix::io::{Errno, Result};
@@ -31,6 +33,8 @@ const DENIED: Look = Look::Bare(0);
 pub(in crate::fs) struct View {
     rules: PathTree<Access>,
     globs: Vec<DenyGlob>,
+    /// The rules that forbid something, by their paths in lower case.
+    folded: HashMap<String, PathBuf>,
 }
 
 impl View {
@@ -42,15 +46,40 @@ impl View {
         let listed = DEVICES.map(|path| (path, Access::Write)).into_iter();
         let listed = listed.chain(STATISTICS.map(|path| (path, Access::Read)));
         let listed = listed.map(|(path, access)| (path, if denied(path) { Access::Deny } else { access }));
-        let hidden = [("/dev", Access::Hidden), ("/proc", Access::Hidden)];
-        for (path, access) in hidden.into_iter().chain(listed) {
+        let fixed = [("/dev", Access::Hidden), ("/proc", Access::Hidden)].into_iter().chain(listed);
+        for (path, access) in fixed {
             rules.entry(path.into()).insert_entry(access);
         }
-        Self { rules, globs: ground.globs().to_vec() }
+        // As in a sandbox; by it the superuser could change the machine.
+        if ground.access(Path::new("/sys")) == Access::Write && ground.rules().at(Path::new("/sys")).is_none()
+        {
+            rules.entry("/sys".into()).insert_entry(Access::Read);
+        }
+        let closed = rules.iter().filter(|(_, access)| matches!(access, Access::Read | Access::Deny));
+        let folded = closed.map(|(path, _)| (fold(path), path.to_owned())).collect();
+        Self { rules, globs: ground.globs().to_vec(), folded }
     }
 
     fn access(&self, path: &Path) -> Access {
-        self.rules.covering(path).map_or(Access::Hidden, |(_, access)| *access)
+        self.rule_at_or_above(path).map_or(Access::Hidden, |(_, access)| access)
+    }
+
+    /// The rule that decides about a path, and where it is. Where case does not count, another spelling of the path of a
+    /// rule is that path.
+    fn rule_at_or_above(&self, path: &Path) -> Option<(&Path, Access)> {
+        let spelled = self.rules.covering(path).map(|(at, access)| (at, *access));
+        let below = path.ancestors().take_while(|above| spelled.is_none_or(|(at, _)| at != *above));
+        let other = below.filter_map(|above| Some((above, self.folded.get(&fold(above))?)));
+        let mut same = other.filter(|(above, rule)| is_same(above, rule));
+        match same.next() {
+            Some((_, rule)) => Some((rule, *self.rules.at(rule)?)),
+            None => spelled,
+        }
+    }
+
+    /// Whether a rule is about exactly this path.
+    fn is_ruled(&self, path: &Path) -> bool {
+        self.rule_at_or_above(path).is_some_and(|(at, _)| fold(at) == fold(path))
     }
 
     fn leads_on(&self, path: &Path) -> bool {
@@ -63,7 +92,7 @@ impl View {
 
     fn permits_displacing(&self, path: &Path, kind: Option<FileType>) -> Result<()> {
         let access = self.access(path);
-        let is_root = self.rules.at(path).is_some();
+        let is_root = self.is_ruled(path);
         let above = path.parent().map_or(Access::Hidden, |parent| self.access(parent));
         match access {
             Access::Hidden if self.leads_on(path) => Err(Errno::ROFS),
@@ -75,6 +104,19 @@ impl View {
             _ if self.denied_by_glob(path, kind) => Err(Errno::BUSY),
             _ => Ok(()),
         }
+    }
+}
+
+fn fold(path: &Path) -> String {
+    path.to_string_lossy().to_lowercase()
+}
+
+/// Whether two spellings that differ in case name the same entry. What is missing could come to be by either.
+fn is_same(spelling: &Path, rule: &Path) -> bool {
+    match (spelling.symlink_metadata(), rule.symlink_metadata()) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        (Err(_), Ok(_)) => false,
+        (_, Err(_)) => true,
     }
 }
 
@@ -94,7 +136,7 @@ impl Guard for View {
             (Access::Read, _) => Ok(()),
             (Access::Hidden, _) if self.leads_on(path) => Ok(()),
             (Access::Hidden, _) => Err(Errno::NOENT),
-            (Access::Deny, Want::Approach) if self.rules.at(path).is_some() => Ok(()),
+            (Access::Deny, Want::Approach) if self.is_ruled(path) => Ok(()),
             (Access::Deny, Want::Approach | Want::Pass) if self.leads_on(path) => Ok(()),
             (Access::Deny, _) => Err(Errno::ACCESS),
         }
@@ -107,13 +149,13 @@ impl Guard for View {
             Access::Hidden if self.leads_on(path) => Ok(PASSAGE),
             Access::Hidden => Err(Errno::NOENT),
             Access::Deny if self.leads_on(path) => Ok(DENIED_PASSAGE),
-            Access::Deny if self.rules.at(path).is_some() => Ok(DENIED),
+            Access::Deny if self.is_ruled(path) => Ok(DENIED),
             Access::Deny => Err(Errno::ACCESS),
         }
     }
 
     fn shows(&self, path: &Path) -> bool {
-        self.access(path) != Access::Hidden || self.leads_on(path)
+        self.rules.covering(path).is_some_and(|(_, access)| *access != Access::Hidden) || self.leads_on(path)
     }
 
     fn denies_name(&self, path: &Path) -> bool {
