@@ -2,6 +2,8 @@
 //!
 //! Nothing is kept from one call to the next, so what a call may touch is decided by the files as they are now.
 
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::path::{Path, PathBuf};

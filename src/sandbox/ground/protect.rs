@@ -58,13 +58,14 @@ impl Layout {
 
     fn entry(&mut self, path: &Path, access: Access) {
         let Trace { real, presence, links } = trace(path);
-        self.links.extend(links.into_iter().map(|link| (link, access.reads())));
+        let is_there = !matches!(presence, Presence::Missing { .. } | Presence::Link);
+        self.links.extend(links.into_iter().map(|link| (link, is_there && access.reads())));
         if access == Access::Write {
             if is_git(path) || is_git(&real) {
                 self.git_granted.insert(real.clone());
             }
             self.granted.insert(real.clone());
-            if matches!(presence, Presence::Missing { .. } | Presence::Link) {
+            if !is_there {
                 return;
             }
         }
@@ -114,7 +115,8 @@ impl Layout {
 
     fn is_in_granted_git(&self, path: &Path) -> bool {
         let real = trace(path).real;
-        self.rules.covering(&real).is_some_and(|(at, _)| self.git_granted.contains(at))
+        let decides = |above: &&Path| self.rules.at(above).is_some() || self.git_granted.contains(*above);
+        real.ancestors().find(decides).is_some_and(|above| self.git_granted.contains(above))
     }
 
     /// Keeps a path, the links that it leads over and what it leads to from being changed, where they could be.
