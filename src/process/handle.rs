@@ -23,6 +23,7 @@ use super::stdin::{Endpoint, Stdin, WaitingBudget, WriteOutcome};
 use crate::protocol::process::{
     ExecOutputStream, ProcessId, ProcessSignal, SignalTarget, TerminalSize, WriteStatus,
 };
+use crate::spawn::isolation::Isolation;
 use crate::spawn::mark::RunMark;
 use crate::spawn::terminal::{Terminal, WindowSize};
 use crate::spawn::tree::{Stream, signal_group, stream_of, terminal_stream};
@@ -258,12 +259,9 @@ impl Process {
         let leader = self.leader();
         let Some(child) = leader.as_ref() else { return Ok(false) };
         Ok(match target {
-            SignalTarget::Leader => rustix::process::pidfd_send_signal(child.pidfd(), signal).is_ok(),
+            SignalTarget::Leader => child.signal(signal),
             // A foreground job that has just ended leaves its group empty; the shell is meant then.
-            _ => {
-                foreground.is_some_and(|group| signal_group(group, signal))
-                    || signal_group(child.pid(), signal)
-            }
+            _ => foreground.is_some_and(|group| signal_group(group, signal)) || child.signal_group(signal),
         })
     }
 
@@ -271,7 +269,7 @@ impl Process {
     pub(super) fn signal_leader_group(&self, signals: &[Signal]) {
         if let Some(child) = self.leader().as_ref() {
             for signal in signals {
-                signal_group(child.pid(), *signal);
+                let _ = child.signal_group(*signal);
             }
         }
     }
@@ -355,6 +353,8 @@ fn launch(spec: ProcessSpec, mark: RunMark) -> Result<Launched, StartFailure> {
         env: strings(spec.env.iter().map(|(name, value)| [name.as_slice(), b"=", value].concat()), "env")?,
         cwd: strings([spec.cwd.as_os_str().as_bytes()], "cwd")?.remove(0),
         stdio,
+        descriptors: Vec::new(),
+        isolation: Isolation::None,
         mark,
     };
     let child = spawn::spawn(launch).map_err(|error| StartFailure::from_spawn(&error, &spec))?;
@@ -411,7 +411,7 @@ impl StartFailure {
                 )
             }
             SpawnStage::Exec => format!("cannot execute `{}`: {source}", short(&spec.argv[0])),
-            SpawnStage::Clone => format!("no process can be made: {source}"),
+            SpawnStage::Clone | SpawnStage::Isolation => format!("no process can be made: {source}"),
             SpawnStage::Terminal => format!("the terminal cannot be used: {source}"),
             SpawnStage::Descriptors => format!("descriptors cannot be arranged: {source}"),
         };

@@ -1,6 +1,7 @@
 //! The only place that creates children, and that knows which processes belong to this server.
 //!
 //! * [`exec`] makes one child: without copying page tables, allocation-free between clone and exec, with its pidfd.
+//! * [`isolation`] sets a child apart: by rules, or by namespaces of which it is the init; [`inner`] is then the program.
 //! * [`terminal`] makes pseudo-terminals.
 //! * [`mark`] gives every run a mark that its whole tree inherits; [`tree`] finds and ends trees by it.
 //! * [`reaper`] reaps orphans that the server adopted, without stealing the status of its own children.
@@ -11,6 +12,8 @@
 
 pub mod exec;
 pub mod guard;
+pub mod inner;
+pub mod isolation;
 pub mod mark;
 pub mod reaper;
 mod roster;

@@ -1,7 +1,10 @@
 //! Helpers: this very program, re-entered through a hidden first argument.
 
+mod jail;
+
 use std::ffi::OsStr;
 
+use crate::sandbox;
 use crate::spawn::guard;
 
 /// Becomes a helper if the arguments say so; true when its work is done and the process should end.
@@ -13,6 +16,10 @@ pub fn dispatch() -> bool {
     match arguments.next().as_deref() {
         Some(word) if word == OsStr::new(guard::WORD) => {
             guard::main(arguments);
+            true
+        }
+        Some(word) if word == OsStr::new(sandbox::WORD) => {
+            jail::main(arguments);
             true
         }
         _ => false,
