@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 type Module = (&'static str, &'static [&'static str]);
 
 const ROWS: &[&[Module]] = &[
-    &[("path_uri", &[]), ("protocol", &["path_uri"])],
+    &[("path_uri", &[]), ("protocol", &["path_uri"]), ("policy", &["protocol", "path_uri"])],
     &[
         ("fsops", &["path_uri"]),
         ("rpc", &["protocol"]),
@@ -20,7 +20,7 @@ const ROWS: &[&[Module]] = &[
         ("backend", &["protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
-    &[("spawn", &[])],
+    &[("sandbox", &["policy"]), ("spawn", &[])],
     &[
         ("process", &["spawn", "protocol"]),
         ("fs", &["fsops", "spawn", "protocol", "path_uri"]),
