@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 
+use crate::sandbox::placeholders;
 use crate::spawn::guard;
 
 /// Becomes a helper if the arguments say so; true when its work is done and the process should end.
@@ -13,6 +14,9 @@ pub fn dispatch() -> bool {
     match arguments.next().as_deref() {
         Some(word) if word == OsStr::new(guard::WORD) => {
             guard::main(arguments);
+            if let Ok(journal) = guard::inheritance() {
+                placeholders::sweep(&journal);
+            }
             true
         }
         _ => false,

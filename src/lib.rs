@@ -19,6 +19,7 @@ pub mod path_uri;
 pub mod process;
 pub mod protocol;
 pub mod rpc;
+pub mod sandbox;
 pub mod server;
 pub mod session;
 pub mod spawn;

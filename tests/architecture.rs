@@ -20,16 +20,16 @@ const ROWS: &[&[Module]] = &[
         ("backend", &["protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
-    &[("spawn", &[])],
+    &[("spawn", &[]), ("sandbox", &[])],
     &[
         ("process", &["spawn", "protocol"]),
         ("fs", &["fsops", "spawn", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
     ],
-    &[("session", &["process", "spawn", "path_uri", "protocol"]), ("http_request", &["protocol"])],
+    &[("session", &["process", "sandbox", "spawn", "path_uri", "protocol"]), ("http_request", &["protocol"])],
     &[("error_map", &["session", "http_request", "fs", "environment_config", "process", "protocol"])],
     &[
-        ("local", &["error_map", "session", "process", "spawn", "backend", "protocol"]),
+        ("local", &["error_map", "session", "process", "sandbox", "spawn", "backend", "protocol"]),
         (
             "server",
             &[
@@ -39,6 +39,7 @@ const ROWS: &[&[Module]] = &[
                 "fs",
                 "environment_config",
                 "process",
+                "sandbox",
                 "spawn",
                 "environment_info",
                 "config",
@@ -51,7 +52,7 @@ const ROWS: &[&[Module]] = &[
     ],
     &[("environment", &["client", "local", "environment_info", "backend", "protocol"])],
     &[
-        ("helper", &["spawn"]),
+        ("helper", &["sandbox", "spawn"]),
         ("fuzzing", &["server", "rpc", "protocol"]),
         (
             "cli",
@@ -61,6 +62,7 @@ const ROWS: &[&[Module]] = &[
                 "local",
                 "server",
                 "session",
+                "sandbox",
                 "spawn",
                 "backend",
                 "config",
