@@ -21,7 +21,7 @@ use crate::protocol::process::{
     AccountedRead, ExecParams, ListResponse, ProcessId, ProcessOutputChunk, ProcessSignal, SignalTarget,
     StartOptions, StartParams, TerminalSize, WriteResponse, WriteStatus,
 };
-use crate::sandbox::Sandboxes;
+use crate::sandbox::{SandboxSettings, Sandboxes};
 use crate::session::{
     ConnectionId, Executor, ExecutorSettings, ReadRequest, Session, read_now, wait_for_news,
 };
@@ -59,7 +59,7 @@ impl LocalBackend {
     /// A backend with its own session.
     #[must_use]
     pub fn new(settings: ExecutorSettings) -> Self {
-        Self::guarded(settings, ServerMark::new(), Sandboxes::new(None))
+        Self::guarded(settings, ServerMark::new(), Sandboxes::new(SandboxSettings::default()))
     }
 
     /// A backend whose processes carry a mark and whose sandboxes leave a journal that others, such as a guard, know.

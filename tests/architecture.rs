@@ -15,12 +15,12 @@ const ROWS: &[&[Module]] = &[
     &[
         ("fsops", &["path_uri"]),
         ("rpc", &["protocol"]),
-        ("config", &[]),
+        ("config", &["protocol"]),
         ("telemetry", &[]),
         ("backend", &["protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
-    &[("spawn", &[]), ("sandbox", &[])],
+    &[("spawn", &[]), ("sandbox", &["protocol"])],
     &[
         ("process", &["spawn", "protocol"]),
         ("fs", &["fsops", "spawn", "protocol", "path_uri"]),

@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 
 use crate::backend::ExecBackend;
 use crate::local::LocalBackend;
-use crate::sandbox::Sandboxes;
+use crate::sandbox::{SandboxSettings, Sandboxes};
 use crate::session::ExecutorSettings;
 use crate::spawn::mark::ServerMark;
 use crate::spawn::{guard, reaper};
@@ -23,7 +23,7 @@ impl Local {
         // Without it a tree that scatters is still known by its mark.
         let _ = reaper::become_subreaper();
         let reaper = tokio::spawn(async { drop(reaper::reap_orphans().await) });
-        let sandboxes = Sandboxes::new(None);
+        let sandboxes = Sandboxes::new(SandboxSettings::default());
         let backend = LocalBackend::guarded(ExecutorSettings::default(), mark, Arc::clone(&sandboxes));
         let keepers = [reaper, tokio::spawn(guard::keep(mark, move || sandboxes.placeholders.journal()))];
         Self { backend, keepers }
