@@ -21,6 +21,7 @@ use crate::protocol::process::{
     AccountedRead, ExecParams, ListResponse, ProcessId, ProcessOutputChunk, ProcessSignal, SignalTarget,
     StartOptions, StartParams, TerminalSize, WriteResponse, WriteStatus,
 };
+use crate::sandbox::{SandboxSettings, Sandboxes};
 use crate::session::{
     ConnectionId, Executor, ExecutorSettings, ReadRequest, Session, read_now, wait_for_news,
 };
@@ -58,14 +59,14 @@ impl LocalBackend {
     /// A backend with its own session.
     #[must_use]
     pub fn new(settings: ExecutorSettings) -> Self {
-        Self::with_mark(settings, ServerMark::new())
+        Self::guarded(settings, ServerMark::new(), Sandboxes::new(SandboxSettings::default()))
     }
 
-    /// A backend whose processes carry a mark that others, such as a guard, know.
+    /// A backend whose processes carry a mark and whose sandboxes leave a journal that others, such as a guard, know.
     #[must_use]
-    pub fn with_mark(settings: ExecutorSettings, mark: ServerMark) -> Self {
+    pub fn guarded(settings: ExecutorSettings, mark: ServerMark, sandboxes: Arc<Sandboxes>) -> Self {
         let grace = settings.grace;
-        let executor = Executor::new(settings, mark, std::env::vars_os().collect());
+        let executor = Executor::new(settings, mark, std::env::vars_os().collect(), sandboxes);
         let session = Session::new("local", executor);
         let waiting = WaitingBudget::new(WAITING_BYTES);
         Self { owner: Arc::new(Owner { session, connection: ConnectionId::next(), waiting, grace }) }

@@ -27,6 +27,7 @@ use crate::environment_info;
 use crate::http_request::{HttpClient, HttpSettings};
 use crate::process::{SpoolSettings, end_scope};
 use crate::rpc::lines::Lines;
+use crate::sandbox::Sandboxes;
 use crate::session::{Executor, ExecutorSettings, SessionRegistry};
 use crate::spawn::mark::ServerMark;
 use crate::spawn::tree::Scope;
@@ -83,6 +84,7 @@ impl Server {
         settings: &Settings,
         mark: ServerMark,
         environment: Vec<(OsString, OsString)>,
+        sandboxes: Arc<Sandboxes>,
     ) -> Result<Self, SetupError> {
         let config = &settings.config;
         let mut listeners = Vec::new();
@@ -93,7 +95,7 @@ impl Server {
         let is_exposed = listeners.iter().any(|listener| !listener.is_local());
         let authentication = Authentication::new(settings, is_exposed, variable)?;
         let notice = authentication.notice().map(str::to_owned);
-        let shared = shared(config, mark, &environment);
+        let shared = shared(config, mark, &environment, sandboxes);
         let connections = TaskTracker::new();
         let seats = Arc::new(Semaphore::new(config.server.max_connections.get()));
         let site = |listener: &BoundListener| {
@@ -164,13 +166,18 @@ fn find(environment: &[(OsString, OsString)], name: &str) -> Option<OsString> {
     environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
 }
 
-fn shared(config: &Config, mark: ServerMark, environment: &[(OsString, OsString)]) -> Arc<Shared> {
+fn shared(
+    config: &Config,
+    mark: ServerMark,
+    environment: &[(OsString, OsString)],
+    sandboxes: Arc<Sandboxes>,
+) -> Arc<Shared> {
     let variable = |name: &str| find(environment, name);
     let info = environment_info::gather(variable);
     let home = environment_info::home(&info);
     let codex_home = variable("CODEX_HOME").filter(|home| !home.is_empty()).map(Into::into);
     let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
-    let executor = Executor::new(executor_settings(config, &variable), mark, environment.to_vec());
+    let executor = Executor::new(executor_settings(config, &variable), mark, environment.to_vec(), sandboxes);
     Arc::new(Shared {
         registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
         info,
@@ -282,10 +289,11 @@ pub async fn serve_stdio(
     settings: &Settings,
     mark: ServerMark,
     environment: Vec<(OsString, OsString)>,
+    sandboxes: Arc<Sandboxes>,
     shutdown: Shutdown,
 ) {
     let config = &settings.config;
-    let shared = shared(config, mark, &environment);
+    let shared = shared(config, mark, &environment, sandboxes);
     let registry = Arc::clone(&shared.registry);
     let transport = Lines::new(tokio::io::stdin(), tokio::io::stdout());
     let stop = shared.shutdown.clone();

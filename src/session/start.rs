@@ -321,13 +321,19 @@ mod tests {
     use super::*;
     use crate::process::log::Exit;
     use crate::protocol::process::ExitReason;
+    use crate::sandbox::{SandboxSettings, Sandboxes};
     use crate::session::{Executor, ExecutorSettings, Lookup};
     use crate::spawn::mark::ServerMark;
 
     /// The connection that asked for the start is gone, the next one asks for the end before the program runs.
     #[tokio::test]
     async fn a_start_in_progress_can_be_ended() {
-        let executor = Executor::new(ExecutorSettings::default(), ServerMark::new(), Vec::new());
+        let executor = Executor::new(
+            ExecutorSettings::default(),
+            ServerMark::new(),
+            Vec::new(),
+            Sandboxes::new(SandboxSettings::default()),
+        );
         let session = Session::new("test", executor);
         let params = json!({"processId": "p", "argv": ["/bin/sleep", "60"], "cwd": "file:///", "env": {}, "tty": false});
         let params = serde_json::from_value(params).unwrap();
