@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, IoSliceMut, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{fcntl_dupfd_cloexec, retry_on_intr};
@@ -14,7 +15,8 @@ use rustix::net::{
 };
 
 use super::WORD;
-use super::plan::{Failure, Plan, REPORT_BYTES, Report, Stage};
+use super::plan::{Failure, Plan, Program, REPORT_BYTES, Report, Stage};
+use super::prepare::{Jail, Measures, Prepared};
 use crate::spawn::inner::Inner;
 use crate::spawn::isolation::{Isolation, Namespaces};
 use crate::spawn::mark::RunMark;
@@ -45,6 +47,43 @@ impl From<io::Error> for LaunchError {
         let errno = error.raw_os_error().unwrap_or(0);
         Self::Failed(Failure { stage: Stage::Plan, errno, what: "the plan cannot be handed over".to_owned() })
     }
+}
+
+/// Starts a program in the sandbox that was prepared for it; returns when it has been executed.
+///
+/// Blocks for the few milliseconds that this takes; call it where blocking is allowed.
+///
+/// # Errors
+/// [`LaunchError`]. Nothing is left behind.
+pub fn start(launch: Launch, prepared: Prepared) -> Result<Child, LaunchError> {
+    match prepared.measures {
+        Measures::None => spawn(launch).map_err(LaunchError::Spawn),
+        Measures::Rules(rules) => {
+            spawn(Launch { isolation: Isolation::Restricted(rules), ..launch }).map_err(LaunchError::Spawn)
+        }
+        Measures::View(jail) => in_a_view(launch, *jail),
+    }
+}
+
+fn in_a_view(start: Launch, jail: Jail) -> Result<Child, LaunchError> {
+    let cwd = CString::new(jail.cwd.as_os_str().as_bytes()).map_err(io::Error::from)?;
+    let program = Program {
+        candidates: start.candidates,
+        argv: start.argv,
+        env: at_home(start.env, &cwd),
+        terminal: matches!(start.stdio, Stdio::Terminal(_)),
+        cwd,
+    };
+    let plan = Plan { view: jail.view, grants: jail.grants, filter: jail.filter, program };
+    let streams = Streams { stdio: start.stdio, descriptors: start.descriptors, mark: start.mark };
+    launch(&plan, streams, jail.namespaces)
+}
+
+/// The environment with the working directory's real name: others may not exist in the view.
+fn at_home(mut env: Vec<CString>, cwd: &CString) -> Vec<CString> {
+    env.retain(|variable| !variable.as_bytes().starts_with(b"PWD="));
+    env.extend(CString::new([b"PWD=", cwd.as_bytes()].concat()));
+    env
 }
 
 /// Starts a program as a plan says, in namespaces of its own; returns when it has been executed. The child is the

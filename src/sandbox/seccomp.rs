@@ -42,6 +42,12 @@ impl Program {
     pub fn instructions(&self) -> &[libc::sock_filter] {
         &self.0
     }
+
+    /// The same, to keep.
+    #[must_use]
+    pub fn into_instructions(self) -> Vec<libc::sock_filter> {
+        self.0
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -442,6 +442,15 @@ impl Child {
         reaper::reaped(self.pid);
     }
 
+    /// Waits for the child's end; true if it ended by itself with 0.
+    #[must_use]
+    pub fn wait(&self) -> bool {
+        let ended = rustix::event::PollFd::new(&self.pidfd, rustix::event::PollFlags::IN);
+        let mut ended = [ended];
+        while rustix::event::poll(&mut ended, None).is_err() {}
+        self.try_reap() == Some(ExitStatus::Code(0))
+    }
+
     fn reap_blocking(&self) {
         while let Err(rustix::io::Errno::INTR) =
             waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)

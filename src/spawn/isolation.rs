@@ -25,6 +25,8 @@ pub struct Restrictions {
     pub ruleset: Option<OwnedFd>,
     /// A seccomp filter.
     pub filter: Option<Vec<libc::sock_filter>>,
+    /// Take every capability from it.
+    pub no_capabilities: bool,
 }
 
 /// Mounts, processes and IPC objects are always its own.
@@ -48,19 +50,28 @@ pub(super) struct Prepared {
     ruleset: Option<OwnedFd>,
     filter: Option<Vec<libc::sock_filter>>,
     restricted: bool,
+    no_capabilities: bool,
 }
 
 impl Prepared {
     pub(super) fn new(isolation: Isolation) -> Self {
+        let nothing = Self {
+            flags: 0,
+            ids: None,
+            ruleset: None,
+            filter: None,
+            restricted: false,
+            no_capabilities: false,
+        };
         match isolation {
-            Isolation::None => Self { flags: 0, ids: None, ruleset: None, filter: None, restricted: false },
-            Isolation::Restricted(Restrictions { ruleset, filter }) => {
-                Self { flags: 0, ids: None, ruleset, filter, restricted: true }
+            Isolation::None => nothing,
+            Isolation::Restricted(Restrictions { ruleset, filter, no_capabilities }) => {
+                Self { ruleset, filter, restricted: true, no_capabilities, ..nothing }
             }
             Isolation::Namespaces(namespaces) => {
                 let ids = [rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()];
                 let ids = namespaces.user.then(|| ids.map(|id| format!("{id} {id} 1\n")));
-                Self { flags: flags(namespaces), ids, ruleset: None, filter: None, restricted: false }
+                Self { flags: flags(namespaces), ids, ..nothing }
             }
         }
     }
@@ -96,6 +107,9 @@ impl Prepared {
         // SAFETY: descriptor and filter outlive the calls.
         unsafe {
             checked(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
+            if self.no_capabilities {
+                drop_capabilities()?;
+            }
             if let Some(ruleset) = &self.ruleset {
                 checked(libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0))?;
             }
@@ -137,14 +151,34 @@ unsafe fn write_file(path: &CStr, bytes: &[u8]) -> Result<(), c_int> {
     Ok(())
 }
 
+/// Leaves no capability, and to root no way to one. Without the capability to empty the bounding set there is nothing
+/// in it that this process could gain, since it gains nothing by exec any more.
+unsafe fn drop_capabilities() -> Result<(), c_int> {
+    const NO_ROOT_LOCKED: libc::c_ulong = 0b11;
+    // SAFETY: the structures are the kernel's; everything else is by value.
+    unsafe {
+        libc::prctl(libc::PR_SET_SECUREBITS, NO_ROOT_LOCKED, 0, 0, 0);
+        let mut capability = 0;
+        while capability < 64 && libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) == 0 {
+            capability += 1;
+        }
+        checked(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0).into())?;
+        let header = Header { version: VERSION_3, pid: 0 };
+        checked(libc::syscall(libc::SYS_capset, &raw const header, [0_u32; 6].as_ptr()))?;
+    }
+    Ok(())
+}
+
+#[repr(C)]
+struct Header {
+    version: u32,
+    pid: c_int,
+}
+
+const VERSION_3: u32 = 0x2008_0522;
+
 /// Root keeps its capabilities through exec by itself; others keep what is ambient.
 unsafe fn keep_capabilities() -> Result<(), c_int> {
-    #[repr(C)]
-    struct Header {
-        version: u32,
-        pid: c_int,
-    }
-    const VERSION_3: u32 = 0x2008_0522;
     // Effective, permitted, inheritable: of the first 32 capabilities, then of the others.
     let mut sets = [0_u32; 6];
     let header = Header { version: VERSION_3, pid: 0 };
