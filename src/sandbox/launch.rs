@@ -72,6 +72,7 @@ fn in_a_view(start: Launch, jail: Jail) -> Result<Child, LaunchError> {
         argv: start.argv,
         env: at_home(start.env, &cwd),
         terminal: matches!(start.stdio, Stdio::Terminal(_)),
+        absence: jail.absence,
         cwd,
     };
     let plan = Plan { view: jail.view, grants: jail.grants, filter: jail.filter, program };

@@ -1,11 +1,11 @@
 //! From what a client asks for to what a start needs: chooses the backend, and refuses what none can enforce.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::error::SandboxError;
 use super::ground::{self, Ground};
 use super::placeholders::Lease;
-use super::plan::{Grant, View};
+use super::plan::{Absence, Grant, View};
 use super::probe::{Host, UserNamespace};
 use super::seccomp::{Filter, Sockets};
 use super::{Sandboxes, gaps, grants, landlock, view};
@@ -56,6 +56,7 @@ pub(super) struct Jail {
     pub(super) namespaces: Namespaces,
     /// Without links.
     pub(super) cwd: PathBuf,
+    pub(super) absence: Absence,
 }
 
 impl Prepared {
@@ -85,7 +86,7 @@ impl Sandboxes {
                 Ok(Prepared { backend: None, gaps: Vec::new(), measures: Measures::None, lease: None })
             }
             (Files::Unlimited, NetworkPermission::Restricted) => no_network(),
-            (Files::Limited(policy), network) => self.limited(&policy, network, &wanted.cwd),
+            (Files::Limited(policy), network) => self.limited(&policy, network, wanted),
         }
     }
 
@@ -93,7 +94,7 @@ impl Sandboxes {
         &self,
         policy: &FilePolicy,
         network: NetworkPermission,
-        cwd: &Path,
+        wanted: &Wanted,
     ) -> Result<Prepared, SandboxError> {
         if policy.wants_legacy_landlock() {
             return Err(SandboxError::unavailable(
@@ -101,7 +102,7 @@ impl Sandboxes {
             ));
         }
         let ground = Ground::lay(policy);
-        let cwd = visible(&ground, cwd)?;
+        let cwd = Cwd::of(&ground, wanted)?;
         let host = self.host();
         match (self.settings.backend, &host.namespaces) {
             (Some(SandboxBackend::Landlock), _) => self.landlocked(&ground, network, &host),
@@ -121,16 +122,19 @@ impl Sandboxes {
         ground: &Ground,
         policy: &FilePolicy,
         namespaces: Namespaces,
-        cwd: PathBuf,
+        cwd: Cwd,
     ) -> Result<Prepared, SandboxError> {
-        let (view, lease) = view::compose(ground, policy, &self.placeholders)?;
+        let stand_in = cwd.hidden.then_some(cwd.path.as_path());
+        let (view, lease) = view::compose(ground, policy, &self.placeholders, stand_in)?;
+        let shows_files = ground.rules().iter().any(|(_, rule)| rule.access.reads());
         let sockets = if namespaces.network { Sockets::Supervised } else { Sockets::Network };
         let jail = Jail {
             view,
             grants: grants::in_a_view(ground),
             filter: Filter { sockets, fixed_metadata: false },
             namespaces,
-            cwd,
+            cwd: cwd.path,
+            absence: if shows_files { Absence::Fails } else { Absence::Ends },
         };
         Ok(Prepared {
             backend: Some(SandboxBackend::Namespaces),
@@ -181,14 +185,34 @@ fn is_restricted(network: NetworkPermission) -> bool {
     network == NetworkPermission::Restricted
 }
 
-/// The working directory without links, if the program may see it. One that does not exist is the start's to report.
-fn visible(ground: &Ground, cwd: &Path) -> Result<PathBuf, SandboxError> {
-    let Some(real) = ground::real_directory(cwd) else { return Ok(cwd.to_owned()) };
-    if ground.access(&real).reads() {
-        return Ok(real);
+/// The working directory as a run finds it.
+struct Cwd {
+    /// Without links. One that does not exist is the start's to report.
+    path: PathBuf,
+    /// The program sees an empty directory there.
+    hidden: bool,
+}
+
+impl Cwd {
+    /// A directory that the policy hides is no place to run, unless the policy is about that very directory: clients
+    /// name it as the policy's own and may grant nothing in it.
+    fn of(ground: &Ground, wanted: &Wanted) -> Result<Self, SandboxError> {
+        let Some(path) = ground::real_directory(&wanted.cwd) else {
+            return Ok(Self { path: wanted.cwd.clone(), hidden: false });
+        };
+        let hidden = !ground.access(&path).reads();
+        if hidden && own_cwd(&wanted.context).is_none_or(|own| own != path) {
+            return Err(SandboxError::Preparation(format!(
+                "the working directory {} is hidden by the sandbox policy: give it a read entry",
+                wanted.cwd.display()
+            )));
+        }
+        Ok(Self { path, hidden })
     }
-    Err(SandboxError::Preparation(format!(
-        "the working directory {} is hidden by the sandbox policy: give it a read entry",
-        cwd.display()
-    )))
+}
+
+/// The directory that a context names as its own, without links.
+fn own_cwd(context: &SandboxContext) -> Option<PathBuf> {
+    let own = context.policy_context.as_ref().map_or(&context.cwd, |context| &context.cwd);
+    ground::real_directory(&own.as_ref()?.to_native_path().ok()?)
 }

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use super::plan::{Base, Failure, Grant, GrantAccess, Plan, Program, Skeleton, View};
+use super::plan::{Absence, Base, Failure, Grant, GrantAccess, Plan, Program, Skeleton, View};
 use super::seccomp::{Filter, Sockets};
 use super::{WORD, gaps, landlock, launch};
 use crate::protocol::sandbox::{BackendReport, SandboxBackend, SandboxReport};
@@ -117,6 +117,7 @@ fn plan() -> Plan {
             env: Vec::new(),
             cwd: c"/".to_owned(),
             terminal: false,
+            absence: Absence::Fails,
         },
     }
 }

@@ -31,7 +31,8 @@ enum Part {
     ClosedDirectory,
 }
 
-/// Builds the view of a ground, and takes the placeholders that it stands on. Blocks.
+/// Builds the view of a ground, and takes the placeholders that it stands on; at `stand_in` there is a directory in any
+/// case, an empty one where the ground hides it. Blocks.
 ///
 /// # Errors
 /// When something that must be covered cannot be.
@@ -39,6 +40,7 @@ pub(super) fn compose(
     ground: &Ground,
     policy: &FilePolicy,
     placeholders: &Placeholders,
+    stand_in: Option<&Path>,
 ) -> Result<(View, Lease), SandboxError> {
     let mut parts = Parts::of(ground);
     let lease = placeholders.acquire(&parts.wanted()).map_err(preparation)?;
@@ -51,7 +53,7 @@ pub(super) fn compose(
     for directory in ground.pinned() {
         parts.found.entry(directory).or_insert(Part::Held);
     }
-    Ok((parts.view(ground.access(Path::new("/")), policy), lease))
+    Ok((parts.view(ground.access(Path::new("/")), policy, stand_in), lease))
 }
 
 fn preparation(error: impl std::error::Error) -> SandboxError {
@@ -118,10 +120,13 @@ impl Parts {
         }
     }
 
-    fn view(self, root: Access, policy: &FilePolicy) -> View {
+    fn view(self, root: Access, policy: &FilePolicy, stand_in: Option<&Path>) -> View {
         let mut builder = Builder::new(root);
         for (path, part) in &self.found {
             builder.add(path, *part);
+        }
+        if let Some(path) = stand_in {
+            builder.stand_in(path);
         }
         builder.finish(policy)
     }
@@ -174,6 +179,19 @@ impl Builder {
             Part::ClosedDirectory => Content::Directory { mode: CLOSED, skeleton: Skeleton::default() },
         };
         self.layers.push(Layer { path: path.into(), content });
+    }
+
+    fn stand_in(&mut self, path: &Path) {
+        let there = self.layers.iter_mut().find(|layer| layer.path.as_path() == path);
+        match there.map(|layer| &mut layer.content) {
+            Some(Content::Directory { mode, .. }) => *mode |= PASSABLE,
+            Some(_) => {}
+            None => {
+                if let Some((top, skeleton)) = self.made_here(path) {
+                    skeleton.place(&below(&top, path), true);
+                }
+            }
+        }
     }
 
     /// The directory made by the view itself in which a path lies, if it does.

@@ -1,10 +1,13 @@
 //! A `/dev` that holds nothing of the machine but what is harmless.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, mkdirat};
 use rustix::io::{Errno, Result};
+use rustix::termios::ttyname;
 
 use super::mounts::{self, NO_EXEC, NO_PRIVILEGES, NO_SET_UID};
 use super::view;
@@ -47,13 +50,20 @@ pub(super) fn fill(
             Err(errno) => return Err(errno),
         }
     }
-    if let Some(terminal) = console {
+    if let Some(terminal) = console.and_then(|terminal| named(terminal, host)) {
         view::file(top, Path::new(CONSOLE), 0o600)?;
         put(top, CONSOLE, mounts::copy(terminal, 0)?)?;
     }
     let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
     put(top, "pts", mounts::fresh(c"devpts", &options, NO_SET_UID | NO_EXEC)?)?;
     put(top, "shm", shared(shared_memory)?)
+}
+
+/// The file of a terminal, where it can be seen. Its descriptor is of the server's mounts, which cannot be copied.
+fn named(terminal: BorrowedFd<'_>, host: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let name = ttyname(terminal, Vec::new()).ok()?;
+    let file = mounts::find(host, Path::new(OsStr::from_bytes(name.as_bytes()))).ok()?;
+    mounts::same(&file, terminal).ok()?.then_some(file)
 }
 
 fn shared(skeleton: &Skeleton) -> Result<OwnedFd> {

@@ -16,7 +16,7 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{Done, facility, refused};
-use crate::sandbox::plan::{Failure, Program, Stage};
+use crate::sandbox::plan::{Absence, Failure, Program, Stage};
 use crate::sandbox::seccomp;
 
 /// What binds the program.
@@ -101,8 +101,21 @@ fn become_program(
         if let Err(errno) = bind(rules, parent, descriptors) {
             return (Stage::Facility, errno);
         }
-        (Stage::Exec, execute(arrays))
+        let errno = execute(arrays);
+        if errno == Errno::NOENT && program.absence == Absence::Ends {
+            end_without_program(program);
+        }
+        (Stage::Exec, errno)
     }
+}
+
+/// What a shell does whose command is not there.
+fn end_without_program(program: &Program) -> ! {
+    let name = program.argv.first().map_or(c"", |name| name.as_c_str());
+    let text = [name.to_bytes(), b": No such file or directory\n"].concat();
+    let _ = rustix::io::write(rustix::stdio::stderr(), &text);
+    // SAFETY: ends the child without the parent's exit handlers.
+    unsafe { libc::_exit(127) }
 }
 
 /// From here on the rules hold.
