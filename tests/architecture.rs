@@ -24,7 +24,7 @@ const ROWS: &[&[Module]] = &[
     &[("sandbox", &["spawn", "policy", "protocol"])],
     &[
         ("process", &["sandbox", "spawn", "protocol"]),
-        ("fs", &["fsops", "spawn", "protocol", "path_uri"]),
+        ("fs", &["fsops", "sandbox", "policy", "spawn", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
     ],
     &[("session", &["process", "sandbox", "spawn", "path_uri", "protocol"]), ("http_request", &["protocol"])],

@@ -1,18 +1,22 @@
 //! The file service of one connection: takes the params of `fs/*`, answers their results.
 //!
 //! It owns the open files of the connection, which close when it is dropped; a [`Watch`] belongs to whoever asked for
-//! it. The work is done on blocking threads, so that no call holds another up. A call that is to be confined is refused, never run open.
+//! it. The work is done on blocking threads, so that no call holds another up.
+//! A call under a sandbox context is confined in this process, entry by entry (`confined`), or refused.
 
+mod confined;
 mod handles;
 #[cfg(test)]
 mod tests;
 mod watch;
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use base64_simd::STANDARD;
 
+use self::confined::{Purpose, Scope};
 use self::handles::Handles;
 pub use self::watch::{MAX_WATCHED_PATHS, Watch};
 use crate::fsops::{self, Atomic, FileInfo, Links, MAX_READ_BYTES, RemoveOptions, WalkLimits};
@@ -27,6 +31,9 @@ use crate::protocol::fs::{
 };
 use crate::protocol::process::Empty;
 use crate::protocol::sandbox::SandboxContext;
+
+/// Permission bits that lend a program's owner or group to who runs it.
+const SET_ID: u32 = 0o6000;
 
 /// Result of a file call.
 pub type Result<T> = std::result::Result<T, FsError>;
@@ -60,15 +67,19 @@ impl FileSystem {
 
     /// `fs/readFile`.
     pub async fn read_file(&self, params: ReadFileParams) -> Result<ReadFileResponse> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
+        let path = params.path.to_native_path()?;
         let limit = self.read_limit;
-        let content = blocking(move || fsops::read_file(&path, links(params.follow_symlinks), limit)).await?;
+        let content = blocking(move || {
+            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Reading)?;
+            fsops::read_file(scope.route(&path), links(params.follow_symlinks), limit)
+        })
+        .await?;
         Ok(ReadFileResponse { data_base64: content.into() })
     }
 
     /// `fs/writeFile`.
     pub async fn write_file(&self, params: WriteFileParams) -> Result<Empty> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
+        let path = params.path.to_native_path()?;
         let atomic = match params.atomic {
             None => Atomic::Prefer,
             Some(true) => Atomic::Require,
@@ -82,7 +93,8 @@ impl FileSystem {
                     "invalid base64 in dataBase64: standard alphabet with padding is required",
                 )
             })?;
-            fsops::write_file(&path, content, atomic, links(params.follow_symlinks))
+            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Changing)?;
+            fsops::write_file(scope.route(&path), content, atomic, links(params.follow_symlinks))
         })
         .await?;
         Ok(Empty {})
@@ -90,24 +102,18 @@ impl FileSystem {
 
     /// `fs/open`. What refuses an id is decided before the file is touched.
     pub async fn open(&self, params: OpenParams) -> Result<OpenResponse> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
+        let path = params.path.to_native_path()?;
         let slot = self.handles.reserve(&params.handle_id)?;
         let handles = Arc::clone(&self.handles);
         // The slot is filled or given back even if nobody waits for the answer any more.
-        blocking(move || {
-            let opened = match params.mode {
-                OpenMode::Read => fsops::open_for_reading(&path),
-                OpenMode::Replace => fsops::open_for_replacing(&path),
-            };
-            match opened {
-                Ok(file) => {
-                    let _ = slot.set(file);
-                    Ok(OpenResponse { handle_id: params.handle_id })
-                }
-                Err(error) => {
-                    handles.release(&params.handle_id, &slot);
-                    Err(error)
-                }
+        blocking(move || match open_file(&path, params.mode, params.sandbox.as_ref()) {
+            Ok(file) => {
+                let _ = slot.set(file);
+                Ok(OpenResponse { handle_id: params.handle_id })
+            }
+            Err(error) => {
+                handles.release(&params.handle_id, &slot);
+                Err(error)
             }
         })
         .await
@@ -149,30 +155,42 @@ impl FileSystem {
 
     /// `fs/createDirectory`.
     pub async fn create_directory(&self, params: CreateDirectoryParams) -> Result<Empty> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
-        blocking(move || fsops::create_directory(&path, params.recursive, links(params.follow_symlinks)))
-            .await?;
+        let path = params.path.to_native_path()?;
+        blocking(move || {
+            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Changing)?;
+            fsops::create_directory(scope.route(&path), params.recursive, links(params.follow_symlinks))
+        })
+        .await?;
         Ok(Empty {})
     }
 
     /// `fs/getMetadata`.
     pub async fn get_metadata(&self, params: GetMetadataParams) -> Result<Metadata> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
-        blocking(move || fsops::metadata(&path, links(params.follow_symlinks))).await.map(describe)
+        let path = params.path.to_native_path()?;
+        let info = blocking(move || {
+            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Reading)?;
+            fsops::metadata(scope.route(&path), links(params.follow_symlinks))
+        });
+        info.await.map(describe)
     }
 
     /// `fs/canonicalize`.
     pub async fn canonicalize(&self, params: CanonicalizeParams) -> Result<CanonicalizeResponse> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
-        let resolved = blocking(move || fsops::canonicalize(&path)).await?;
+        let path = params.path.to_native_path()?;
+        let resolved = blocking(move || {
+            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Reading)?;
+            fsops::canonicalize(scope.route(&path))
+        })
+        .await?;
         Ok(CanonicalizeResponse { path: PathUri::from_native_path(&resolved).map_err(FsError::failed)? })
     }
 
     /// `fs/readDirectory`.
     pub async fn read_directory(&self, params: ReadDirectoryParams) -> Result<ReadDirectoryResponse> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
+        let path = params.path.to_native_path()?;
         blocking(move || {
-            let entries = fsops::read_directory(&path)?;
+            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Reading)?;
+            let entries = fsops::read_directory(scope.route(&path))?;
             let entries = entries.into_iter().map(|entry| list_entry(&path, entry));
             Ok(ReadDirectoryResponse { entries: entries.collect() })
         })
@@ -181,7 +199,7 @@ impl FileSystem {
 
     /// `fs/walk`.
     pub async fn walk(&self, params: WalkParams) -> Result<WalkResponse> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
+        let path = params.path.to_native_path()?;
         let options = params.options;
         let limits = WalkLimits {
             max_depth: options.max_depth,
@@ -190,7 +208,11 @@ impl FileSystem {
             follow_directory_symlinks: options.follow_directory_symlinks,
             prune_hidden_directories: options.prune_hidden_directories,
         };
-        let outcome = blocking(move || fsops::walk(&path, &limits)).await?;
+        let outcome = blocking(move || {
+            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Reading)?;
+            fsops::walk(scope.route(&path), &limits)
+        })
+        .await?;
         Ok(WalkResponse {
             entries: outcome.found.into_iter().map(walk_entry).collect(),
             errors: outcome
@@ -204,21 +226,29 @@ impl FileSystem {
 
     /// `fs/remove`.
     pub async fn remove(&self, params: RemoveParams) -> Result<Empty> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
+        let path = params.path.to_native_path()?;
         let options = RemoveOptions {
             recursive: params.recursive,
             force: params.force,
             links: links(params.follow_symlinks),
         };
-        blocking(move || fsops::remove(&path, options)).await?;
+        blocking(move || {
+            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Changing)?;
+            fsops::remove(scope.route(&path), options)
+        })
+        .await?;
         Ok(Empty {})
     }
 
     /// `fs/copy`.
     pub async fn copy(&self, params: CopyParams) -> Result<Empty> {
-        let source = target(&params.source_path, params.sandbox.as_ref())?;
-        let destination = target(&params.destination_path, params.sandbox.as_ref())?;
-        blocking(move || fsops::copy(&source, &destination, params.recursive)).await?;
+        let source = params.source_path.to_native_path()?;
+        let destination = params.destination_path.to_native_path()?;
+        blocking(move || {
+            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Changing)?;
+            fsops::copy(scope.route(&source), scope.route(&destination), params.recursive)
+        })
+        .await?;
         Ok(Empty {})
     }
 
@@ -229,35 +259,47 @@ impl FileSystem {
 
     /// `fs/rename`.
     pub async fn rename(&self, params: RenameParams) -> Result<Empty> {
-        let source = target(&params.source_path, params.sandbox.as_ref())?;
-        let destination = target(&params.destination_path, params.sandbox.as_ref())?;
-        blocking(move || fsops::rename(&source, &destination, params.replace)).await?;
+        let source = params.source_path.to_native_path()?;
+        let destination = params.destination_path.to_native_path()?;
+        blocking(move || {
+            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Changing)?;
+            fsops::rename(scope.route(&source), scope.route(&destination), params.replace)
+        })
+        .await?;
         Ok(Empty {})
     }
 
     /// `fs/setPermissions`.
     pub async fn set_permissions(&self, params: SetPermissionsParams) -> Result<Empty> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
-        blocking(move || fsops::set_permissions(&path, params.mode.bits())).await?;
+        let path = params.path.to_native_path()?;
+        blocking(move || {
+            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Changing)?;
+            if scope.is_limited() && params.mode.bits() & SET_ID != 0 {
+                return Err(FsError::invalid("other", "a sandboxed call cannot set setuid or setgid bits"));
+            }
+            fsops::set_permissions(scope.route(&path), params.mode.bits())
+        })
+        .await?;
         Ok(Empty {})
     }
 
     /// `fs/createSymlink`.
     pub async fn create_symlink(&self, params: CreateSymlinkParams) -> Result<Empty> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
-        blocking(move || fsops::create_symlink(&path, &params.target)).await?;
+        let path = params.path.to_native_path()?;
+        blocking(move || {
+            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Changing)?;
+            fsops::create_symlink(scope.route(&path), &params.target)
+        })
+        .await?;
         Ok(Empty {})
     }
 }
 
-/// The native path of a call that may run unconfined.
-fn target(path: &PathUri, sandbox: Option<&SandboxContext>) -> Result<PathBuf> {
-    if sandbox.is_some_and(|sandbox| !sandbox.is_unconfined()) {
-        return Err(FsError::sandbox_unavailable(
-            "this server cannot confine file calls to a sandbox policy",
-        ));
+fn open_file(path: &Path, mode: OpenMode, sandbox: Option<&SandboxContext>) -> Result<File> {
+    match mode {
+        OpenMode::Read => fsops::open_for_reading(Scope::of(sandbox, Purpose::Reading)?.route(path)),
+        OpenMode::Replace => fsops::open_for_replacing(Scope::of(sandbox, Purpose::Changing)?.route(path)),
     }
-    Ok(path.to_native_path()?)
 }
 
 async fn blocking<T: Send + 'static>(operation: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
@@ -287,7 +329,7 @@ fn describe(info: FileInfo) -> Metadata {
     }
 }
 
-fn list_entry(directory: &std::path::Path, entry: fsops::Entry) -> DirectoryEntry {
+fn list_entry(directory: &Path, entry: fsops::Entry) -> DirectoryEntry {
     let (is_directory, is_file) = (entry.is_directory, entry.is_file);
     let (file_name, path) = match entry.name.into_string() {
         Ok(name) => (name, None),

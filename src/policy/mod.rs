@@ -7,6 +7,8 @@
 mod entries;
 mod error;
 mod glob;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use std::path::{Path, PathBuf};
