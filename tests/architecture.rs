@@ -20,7 +20,7 @@ const ROWS: &[&[Module]] = &[
         ("backend", &["protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
-    &[("spawn", &[]), ("sandbox", &["protocol"])],
+    &[("spawn", &[]), ("sandbox", &["spawn", "protocol"])],
     &[
         ("process", &["spawn", "protocol"]),
         ("fs", &["fsops", "spawn", "protocol", "path_uri"]),

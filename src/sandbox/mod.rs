@@ -1,12 +1,17 @@
 //! What confines a run, and what it leaves behind on the host while it is confined.
 //!
 //! * [`placeholders`] keeps protected paths that do not exist from being created.
+//! * [`networked`] knows the runs that can reach the server, and [`origin`] refuses connections that come from them.
 
+pub mod networked;
+pub mod origin;
 pub mod placeholders;
+mod sock_diag;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use self::networked::NetworkedRuns;
 use self::placeholders::Placeholders;
 use crate::protocol::sandbox::{SandboxBackend, SandboxGap};
 
@@ -28,6 +33,8 @@ pub struct Sandboxes {
     pub settings: SandboxSettings,
     /// The owner of their placeholders.
     pub placeholders: Placeholders,
+    /// Those that have a network.
+    pub networked: Arc<NetworkedRuns>,
 }
 
 impl Sandboxes {
@@ -35,6 +42,6 @@ impl Sandboxes {
     #[must_use]
     pub fn new(settings: SandboxSettings) -> Arc<Self> {
         let placeholders = Placeholders::new(settings.state_dir.as_deref());
-        Arc::new(Self { settings, placeholders })
+        Arc::new(Self { settings, placeholders, networked: Arc::default() })
     }
 }
