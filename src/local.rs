@@ -15,7 +15,7 @@ use crate::backend::{
 };
 use crate::error_map::{IntoErrorObject, ProcessCallError};
 use crate::process::feed::Feed;
-use crate::process::log::{Event, Taken};
+use crate::process::log::{Event, Exit, Taken};
 use crate::process::{Process, ProcessError, WaitingBudget, WriteOutcome};
 use crate::protocol::process::{
     AccountedRead, ExecParams, ListResponse, ProcessId, ProcessOutputChunk, ProcessSignal, SignalTarget,
@@ -185,9 +185,9 @@ fn translate(event: Event, accounting: &Mutex<OutputAccounting>) -> (ExecProcess
         }
         Event::Exited(exit) => {
             accounting.reason = Some(exit.reason);
-            let event =
-                ExecProcessEvent::Exited { seq: exit.seq, exit_code: exit.code, sandbox_denied: Some(false) };
-            (event, exit.seq)
+            let Exit { seq, code: exit_code, sandbox_denied, .. } = exit;
+            let sandbox_denied = Some(sandbox_denied);
+            (ExecProcessEvent::Exited { seq, exit_code, sandbox_denied }, seq)
         }
         Event::Closed { seq, totals } => {
             accounting.totals = Some(totals);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 type Module = (&'static str, &'static [&'static str]);
 
 const ROWS: &[&[Module]] = &[
-    &[("path_uri", &[]), ("protocol", &["path_uri"])],
+    &[("path_uri", &[]), ("protocol", &["path_uri"]), ("policy", &["protocol", "path_uri"])],
     &[
         ("fsops", &["path_uri"]),
         ("rpc", &["protocol"]),
@@ -20,14 +20,18 @@ const ROWS: &[&[Module]] = &[
         ("backend", &["protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
-    &[("spawn", &[]), ("sandbox", &["spawn", "protocol"])],
+    &[("spawn", &[])],
+    &[("sandbox", &["spawn", "policy", "protocol"])],
     &[
-        ("process", &["spawn", "protocol"]),
+        ("process", &["sandbox", "spawn", "protocol"]),
         ("fs", &["fsops", "spawn", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
     ],
     &[("session", &["process", "sandbox", "spawn", "path_uri", "protocol"]), ("http_request", &["protocol"])],
-    &[("error_map", &["session", "http_request", "fs", "environment_config", "process", "protocol"])],
+    &[(
+        "error_map",
+        &["session", "http_request", "fs", "environment_config", "process", "sandbox", "policy", "protocol"],
+    )],
     &[
         ("local", &["error_map", "session", "process", "sandbox", "spawn", "backend", "protocol"]),
         (

@@ -1,19 +1,41 @@
-//! What confines a run, and what it leaves behind on the host while it is confined.
+//! From a policy to its enforcement on this machine: prepares, and never touches this process.
 //!
+//! * [`ground`] is the one normal form: a policy on real paths. Everything that enforces one derives from it.
+//! * [`Sandboxes::prepare`] decides how a policy is enforced; `probe` finds out what this machine can do. From the ground,
+//!   `view` makes what a run sees, `grants` what it may open, and `gaps` says what Landlock alone leaves open.
+//! * [`plan`] is what the helper is told about one run; [`launch`] starts a helper with it.
 //! * [`placeholders`] keeps protected paths that do not exist from being created.
+//! * [`landlock`] and [`seccomp`] build rules; the helper and the child apply them.
 //! * [`networked`] knows the runs that can reach the server, and [`origin`] refuses connections that come from them.
 
+mod error;
+mod gaps;
+mod grants;
+pub mod ground;
+pub mod landlock;
+pub mod launch;
 pub mod networked;
 pub mod origin;
 pub mod placeholders;
+pub mod plan;
+mod prepare;
+mod probe;
+pub mod seccomp;
 mod sock_diag;
+mod view;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+pub use self::error::SandboxError;
 use self::networked::NetworkedRuns;
 use self::placeholders::Placeholders;
+pub use self::prepare::{Held, Prepared, Wanted};
+pub use self::probe::Host;
 use crate::protocol::sandbox::{SandboxBackend, SandboxGap};
+
+/// The hidden first argument by which the program becomes the init of a sandbox.
+pub const WORD: &str = "__exec-server-sandbox";
 
 /// How policies are enforced.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +57,8 @@ pub struct Sandboxes {
     pub placeholders: Placeholders,
     /// Those that have a network.
     pub networked: Arc<NetworkedRuns>,
+    /// Known once it was needed; forgotten when it turns out wrong.
+    host: Mutex<Option<Arc<Host>>>,
 }
 
 impl Sandboxes {
@@ -42,6 +66,18 @@ impl Sandboxes {
     #[must_use]
     pub fn new(settings: SandboxSettings) -> Arc<Self> {
         let placeholders = Placeholders::new(settings.state_dir.as_deref());
-        Arc::new(Self { settings, placeholders, networked: Arc::default() })
+        Arc::new(Self { settings, placeholders, networked: Arc::default(), host: Mutex::default() })
+    }
+
+    /// What this machine can do. The first call tries it out, which blocks for some milliseconds.
+    #[must_use]
+    pub fn host(&self) -> Arc<Host> {
+        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(host.get_or_insert_with(|| Arc::new(Host::probe())))
+    }
+
+    /// What the machine could do it cannot do any more: the next start looks again.
+    pub fn doubt_host(&self) {
+        *self.host.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }

@@ -1,7 +1,7 @@
 //! Sandboxed runs that can reach sockets of this machine, the server's own among them.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// The runs of a server.
@@ -21,17 +21,19 @@ struct State {
 #[derive(Debug)]
 pub struct NetworkedRun {
     runs: Arc<NetworkedRuns>,
-    leader: Option<i32>,
+    leader: OnceLock<i32>,
+    scatters: bool,
 }
 
 impl NetworkedRuns {
-    /// Announces a run, before its first process is made.
+    /// Announces a run, before its first process is made. Where its processes do not all end with the first
+    /// (`scatters`), nobody can say when the last of them has ended, and so the run counts as alive for good.
     #[must_use]
-    pub fn begin(self: &Arc<Self>) -> NetworkedRun {
+    pub fn begin(self: &Arc<Self>, scatters: bool) -> NetworkedRun {
         let mut state = self.state();
         state.live += 1;
         state.starting += 1;
-        NetworkedRun { runs: Arc::clone(self), leader: None }
+        NetworkedRun { runs: Arc::clone(self), leader: OnceLock::new(), scatters }
     }
 
     /// Whether one of them was alive at this time or later; without a time, ever.
@@ -56,23 +58,26 @@ impl NetworkedRuns {
 
 impl NetworkedRun {
     /// Names the first process, a child of the server.
-    pub fn led_by(&mut self, pid: i32) {
+    pub fn led_by(&self, pid: i32) {
         let mut state = self.runs.state();
-        if self.leader.replace(pid).is_none() {
+        if self.leader.set(pid).is_ok() {
             state.starting -= 1;
+            state.leaders.insert(pid);
         }
-        state.leaders.insert(pid);
     }
 }
 
 impl Drop for NetworkedRun {
     fn drop(&mut self) {
         let mut state = self.runs.state();
-        state.live -= 1;
-        state.last_end = Some(Instant::now());
-        match self.leader {
-            Some(leader) => drop(state.leaders.remove(&leader)),
+        match self.leader.get() {
+            // Its id may be given to another child now.
+            Some(leader) => drop(state.leaders.remove(leader)),
             None => state.starting -= 1,
+        }
+        if self.leader.get().is_none() || !self.scatters {
+            state.live -= 1;
+            state.last_end = Some(Instant::now());
         }
     }
 }

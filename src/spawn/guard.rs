@@ -20,6 +20,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::exec::{Child, Launch, Stdio, spawn};
+use super::isolation::Isolation;
 use super::mark::{MarkRange, RunMark, ServerMark};
 use super::roster;
 use super::tree::{Scope, kill_all};
@@ -70,6 +71,8 @@ impl Guard {
             env: Vec::new(),
             cwd: c"/".to_owned(),
             stdio: Stdio::Separate { stdin: theirs, stdout: roster.into(), stderr: inheritance.into() },
+            descriptors: Vec::new(),
+            isolation: Isolation::None,
             mark: RunMark::none(),
         };
         let child = Arc::new(spawn(launch).map_err(|error| error.source)?);

@@ -13,6 +13,7 @@ use exec_server::config::{Flag, load};
 use exec_server::sandbox::networked::NetworkedRun;
 use exec_server::sandbox::{SandboxSettings, Sandboxes};
 use exec_server::server::{Server, Shutdown};
+use exec_server::spawn::isolation::Isolation;
 use exec_server::spawn::mark::ServerMark;
 use exec_server::spawn::{Child, Launch, Stdio, reaper, spawn};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -113,6 +114,8 @@ impl Place {
             argv: argv.map(word).to_vec(),
             env: Vec::new(),
             cwd: word("/"),
+            descriptors: Vec::new(),
+            isolation: Isolation::None,
             stdio: Stdio::Separate {
                 stdin: nowhere(),
                 stdout: theirs,
@@ -125,7 +128,7 @@ impl Place {
 
     /// Starts a client as the first process of a sandboxed run.
     fn sandboxed(&self, script: &str) -> (NetworkedRun, Client) {
-        let mut run = self.sandboxes.networked.begin();
+        let run = self.sandboxes.networked.begin(false);
         let client = self.client(script);
         run.led_by(client.child.pid());
         (run, client)
@@ -264,7 +267,7 @@ async fn without_a_sandbox_it_would_be_done() {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_first_process_of_a_run_is_not_known_every_child_may_be_it() {
     let place = Place::serving("127.0.0.1:0").await;
-    let mut run = place.sandboxes.networked.begin();
+    let run = place.sandboxes.networked.begin(false);
     let mut client = place.client(&format!("{PLAIN}\ntime.sleep(1000)"));
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     run.led_by(client.child.pid());
