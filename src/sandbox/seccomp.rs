@@ -55,6 +55,19 @@ const ARCHITECTURE: (TargetArch, u32) = (TargetArch::x86_64, 0xc000_003e);
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: (TargetArch, u32) = (TargetArch::aarch64, 0xc000_00b7);
 
+#[cfg(target_arch = "x86_64")]
+const CONNECT: u32 = 42;
+#[cfg(target_arch = "aarch64")]
+const CONNECT: u32 = 203;
+
+// Instructions, and where in what is filtered the call's number and architecture are.
+const LOAD_WORD: u16 = 0x20;
+const JUMP_IF_EQUAL: u16 = 0x15;
+const JUMP_IF_NOT_BELOW: u16 = 0x35;
+const RETURN: u16 = 0x06;
+const NUMBER_AT: u32 = 0;
+const ARCHITECTURE_AT: u32 = 4;
+
 const EPERM: u32 = libc::EPERM.cast_unsigned();
 const ENOSYS: u32 = libc::ENOSYS.cast_unsigned();
 /// Numbers from here on are of the x32 interface, on the architecture that has it.
@@ -96,22 +109,21 @@ impl Filter {
 
     /// What the rules' compiler cannot say.
     fn prologue(self) -> Vec<libc::sock_filter> {
-        let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-        let load = |offset: u32| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
-        let give = |action: u32| step(libc::BPF_RET | libc::BPF_K, 0, 0, action);
-        let equal = |k: u32, skip: u8| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, skip, k);
+        let step = |code: u16, jt: u8, jf: u8, k: u32| libc::sock_filter { code, jt, jf, k };
+        let load = |offset: u32| step(LOAD_WORD, 0, 0, offset);
+        let give = |action: u32| step(RETURN, 0, 0, action);
         let mut program = vec![
-            load(4),
-            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, ARCHITECTURE.1),
+            load(ARCHITECTURE_AT),
+            step(JUMP_IF_EQUAL, 1, 0, ARCHITECTURE.1),
             give(libc::SECCOMP_RET_KILL_PROCESS),
-            load(0),
+            load(NUMBER_AT),
         ];
         if cfg!(target_arch = "x86_64") {
-            program.push(step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, X32));
+            program.push(step(JUMP_IF_NOT_BELOW, 0, 1, X32));
             program.push(give(libc::SECCOMP_RET_ERRNO | ENOSYS));
         }
         if self.sockets == Sockets::Supervised {
-            program.push(equal(libc::SYS_connect as u32, 1));
+            program.push(step(JUMP_IF_EQUAL, 0, 1, CONNECT));
             program.push(give(libc::SECCOMP_RET_USER_NOTIF));
         }
         program

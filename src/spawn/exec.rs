@@ -117,7 +117,7 @@ struct Job {
     cwd: *const libc::c_char,
     /// Which become 0, 1, 2 and so on.
     descriptors: *const RawFd,
-    descriptor_count: c_int,
+    descriptor_count: usize,
     isolation: *const Prepared,
     terminal: bool,
     mark: Option<u64>,
@@ -147,7 +147,7 @@ pub fn spawn(launch: Launch) -> Result<Child, SpawnError> {
         env: env.as_ptr(),
         cwd: launch.cwd.as_ptr(),
         descriptors: numbers.as_ptr(),
-        descriptor_count: numbers.len() as c_int,
+        descriptor_count: numbers.len(),
         isolation: &raw const isolation,
         terminal,
         mark: launch.mark.limit(),
@@ -185,7 +185,7 @@ impl<'a> Descriptors<'a> {
             Stdio::Terminal(terminal) => vec![terminal.as_fd(); 3],
         };
         given.extend(launch.descriptors.iter().map(AsFd::as_fd));
-        let targets = given.len() as RawFd;
+        let targets = RawFd::try_from(given.len()).map_err(io::Error::other)?;
         let moved = given.iter().map(|fd| match fd.as_raw_fd() < targets {
             true => fcntl_dupfd_cloexec(fd, targets).map(Some),
             false => Ok(None),
@@ -282,17 +282,17 @@ extern "C" fn child(job: *mut c_void) -> c_int {
         if let Err(errno) = (*job.isolation).restrict() {
             return fail_with(job, SpawnStage::Isolation, errno);
         }
-        let mut to = 0;
-        while to < job.descriptor_count {
-            if libc::dup2(*job.descriptors.add(to as usize), to) != to {
+        let (mut index, mut to) = (0, 0);
+        while index < job.descriptor_count {
+            if libc::dup2(*job.descriptors.add(index), to) != to {
                 return fail(job, SpawnStage::Descriptors);
             }
-            to += 1;
+            (index, to) = (index + 1, to + 1);
         }
         if job.terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) != 0 {
             return fail(job, SpawnStage::Terminal);
         }
-        if libc::syscall(libc::SYS_close_range, job.descriptor_count, u32::MAX, 0_u32) != 0 {
+        if libc::syscall(libc::SYS_close_range, to, u32::MAX, 0_u32) != 0 {
             return fail(job, SpawnStage::Descriptors);
         }
         let none = 0_u64;

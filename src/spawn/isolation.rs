@@ -131,8 +131,8 @@ fn flags(namespaces: Namespaces) -> c_int {
 }
 
 unsafe fn install(filter: &[libc::sock_filter]) -> Result<(), c_int> {
-    let program =
-        libc::sock_fprog { len: filter.len() as libc::c_ushort, filter: filter.as_ptr().cast_mut() };
+    let Ok(len) = libc::c_ushort::try_from(filter.len()) else { return Err(libc::E2BIG) };
+    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
     // SAFETY: the kernel reads the program, and copies it.
     unsafe {
         checked(libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program))?;
@@ -143,7 +143,8 @@ unsafe fn install(filter: &[libc::sock_filter]) -> Result<(), c_int> {
 unsafe fn write_file(path: &CStr, bytes: &[u8]) -> Result<(), c_int> {
     // SAFETY: path and bytes outlive the calls.
     unsafe {
-        let fd = checked(libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC).into())? as c_int;
+        let fd = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        checked(fd.into())?;
         let written = checked(libc::write(fd, bytes.as_ptr().cast(), bytes.len()) as libc::c_long);
         libc::close(fd);
         written?;

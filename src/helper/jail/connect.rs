@@ -22,6 +22,8 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 
 use super::diagnosis;
 
+/// `AF_UNIX`, as addresses have it.
+const LOCAL: libc::sa_family_t = 1;
 /// Connections being made at once; each may wait for a listener that is slow to accept.
 const AT_ONCE: usize = 64;
 
@@ -61,6 +63,12 @@ impl Supervisor {
     }
 }
 
+/// What the kernel takes for an `int` of a register.
+fn int(register: u64) -> i32 {
+    let [a, b, c, d, ..] = register.to_le_bytes();
+    i32::from_le_bytes([a, b, c, d])
+}
+
 /// A `connect` that waits for an answer.
 #[derive(Clone, Copy)]
 struct Question {
@@ -78,7 +86,10 @@ impl Question {
         control(listener, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut seen)?;
         let thread = Pid::from_raw(seen.pid.cast_signed()).ok_or(Errno::SRCH)?;
         let [socket, address, length, ..] = seen.data.args;
-        Ok(Self { id: seen.id, thread, socket: socket as i32, address, length: length as u32 as usize })
+        let socket = int(socket);
+        // A negative length is as wrong as one that is too large.
+        let length = usize::try_from(int(length)).unwrap_or(usize::MAX);
+        Ok(Self { id: seen.id, thread, socket, address, length })
     }
 
     fn answer(&self, listener: &OwnedFd, outcome: Result<()>) {
@@ -157,7 +168,7 @@ impl Base {
     fn of(thread: Pid, address: &[u8]) -> Result<Option<Self>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = |name| open(format!("/proc/{}/{name}", thread.as_raw_pid()), flags, Mode::empty());
-        let is_local = address.get(..2).is_some_and(|family| family == (libc::AF_UNIX as u16).to_ne_bytes());
+        let is_local = address.get(..2).is_some_and(|family| family == LOCAL.to_ne_bytes());
         Ok(match address.get(2) {
             Some(b'/') if is_local => Some(Self::Root(directory("root")?)),
             Some(first) if is_local && *first != 0 => Some(Self::Current(directory("cwd")?)),
@@ -191,13 +202,13 @@ fn check(found: &Stat) -> Result<()> {
 
 /// The address of an open file.
 fn through(target: &OwnedFd) -> Vec<u8> {
-    let mut address = (libc::AF_UNIX as u16).to_ne_bytes().to_vec();
+    let mut address = LOCAL.to_ne_bytes().to_vec();
     address.extend(format!("/proc/self/fd/{}\0", target.as_raw_fd()).into_bytes());
     address
 }
 
 fn connect(socket: &OwnedFd, address: &[u8]) -> Result<()> {
-    let length = address.len() as libc::socklen_t;
+    let length = libc::socklen_t::try_from(address.len()).map_err(|_| Errno::INVAL)?;
     // SAFETY: the address is readable for its length.
     checked(unsafe { libc::connect(socket.as_raw_fd(), address.as_ptr().cast(), length) })
 }

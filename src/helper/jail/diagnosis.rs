@@ -8,6 +8,10 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const UDIAG_SHOW_VFS: u32 = 2;
 const UNIX_DIAG_VFS: u16 = 1;
+/// `NLM_F_REQUEST` and `NLM_F_DUMP`.
+const REQUEST_A_DUMP: u16 = 0x301;
+const REQUEST_BYTES: u32 = 40;
+const AF_UNIX: u8 = 1;
 const HEADER: usize = 16;
 const MESSAGE: usize = 16;
 /// More than the kernel puts into one part of an answer.
@@ -16,7 +20,7 @@ const PART: usize = 64 << 10;
 /// Whether a socket of this network namespace is bound to a file.
 pub(super) fn is_bound_here(file: &Stat) -> Result<bool> {
     // The kernel tells the lower half of an inode number, and its own form of a device number.
-    let inode = file.st_ino as u32;
+    let inode = u32::try_from(file.st_ino & u64::from(u32::MAX)).map_err(|_| Errno::INVAL)?;
     let device = (rustix::fs::major(file.st_dev) << 20) | (rustix::fs::minor(file.st_dev) & 0xf_ffff);
     let mut found = false;
     for_each(|bound| found |= bound == (inode, device))?;
@@ -43,14 +47,12 @@ fn for_each(mut seen: impl FnMut((u32, u32))) -> Result<()> {
 }
 
 fn request() -> Vec<u8> {
-    let length = (HEADER + 24) as u32;
-    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
-    let mut bytes = length.to_ne_bytes().to_vec();
+    let mut bytes = REQUEST_BYTES.to_ne_bytes().to_vec();
     bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    bytes.extend(flags.to_ne_bytes());
+    bytes.extend(REQUEST_A_DUMP.to_ne_bytes());
     bytes.extend([0; 8]);
     // Family, protocol and padding; states; inode; what to show; cookie.
-    bytes.extend([libc::AF_UNIX as u8, 0, 0, 0]);
+    bytes.extend([AF_UNIX, 0, 0, 0]);
     bytes.extend(u32::MAX.to_ne_bytes());
     bytes.extend(0_u32.to_ne_bytes());
     bytes.extend(UDIAG_SHOW_VFS.to_ne_bytes());

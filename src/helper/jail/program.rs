@@ -36,8 +36,7 @@ pub(super) struct Started {
 }
 
 /// Where the child stopped.
-const STEPS: [Stage; 5] =
-    [Stage::Facility, Stage::WorkingDirectory, Stage::Terminal, Stage::Exec, Stage::Plan];
+const STEPS: [Stage; 4] = [Stage::Facility, Stage::WorkingDirectory, Stage::Terminal, Stage::Exec];
 
 /// Starts the program; returns when it has been executed.
 pub(super) fn start(program: &Program, rules: Rules, descriptors: u32) -> Done<Started> {
@@ -72,11 +71,8 @@ fn last() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-fn checked(result: impl Into<i64>) -> Result<c_int, Errno> {
-    match result.into() {
-        result if result >= 0 => Ok(result as c_int),
-        _ => Err(last()),
-    }
+fn checked(result: libc::c_long) -> Result<c_int, Errno> {
+    c_int::try_from(result).ok().filter(|result| *result >= 0).ok_or_else(last)
 }
 
 /// The child's life before exec; returns only if that fails.
@@ -121,7 +117,8 @@ fn end_without_program(program: &Program) -> ! {
 /// From here on the rules hold.
 unsafe fn bind(rules: &Rules, parent: BorrowedFd<'_>, descriptors: u32) -> Result<(), Errno> {
     let filter = rules.filter.instructions();
-    let filter = libc::sock_fprog { len: filter.len() as libc::c_ushort, filter: filter.as_ptr().cast_mut() };
+    let len = libc::c_ushort::try_from(filter.len()).map_err(|_| Errno::TOOBIG)?;
+    let filter = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
     // SAFETY: the kernel copies the filter; descriptors are closed at exec only, so the parent still hears of it.
     unsafe {
         let first = descriptors + 3;
@@ -167,9 +164,9 @@ unsafe fn execute([candidates, argv, env]: &[Vec<*const libc::c_char>; 3]) -> Er
 }
 
 fn say(parent: BorrowedFd<'_>, stage: Stage, errno: Errno) {
-    let step = STEPS.iter().position(|step| *step == stage).unwrap_or(0);
+    let step = (0_u8..).zip(STEPS).find(|(_, step)| *step == stage).map_or(0, |(number, _)| number);
     let mut message = errno.raw_os_error().to_ne_bytes().to_vec();
-    message.push(step as u8);
+    message.push(step);
     let _ = rustix::net::send(parent, &message, SendFlags::NOSIGNAL);
 }
 
