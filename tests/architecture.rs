@@ -28,7 +28,10 @@ const ROWS: &[&[Module]] = &[
         ("environment_config", &["fsops", "protocol", "path_uri"]),
     ],
     &[("session", &["process", "sandbox", "spawn", "path_uri", "protocol"]), ("http_request", &["protocol"])],
-    &[("error_map", &["session", "sandbox", "policy", "http_request", "fs", "environment_config", "process", "protocol"])],
+    &[(
+        "error_map",
+        &["session", "http_request", "fs", "environment_config", "process", "sandbox", "policy", "protocol"],
+    )],
     &[
         ("local", &["error_map", "session", "process", "sandbox", "spawn", "backend", "protocol"]),
         (

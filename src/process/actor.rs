@@ -13,7 +13,7 @@ use super::handle::{Process, now_ms};
 use super::log::OutputLog;
 use super::stdin::Endpoint;
 use crate::protocol::process::{ExecOutputStream, ExitReason};
-use crate::sandbox::placeholders::Lease;
+use crate::sandbox::Held;
 use crate::spawn::watched::watched;
 use crate::spawn::{Child, ExitStatus};
 
@@ -157,18 +157,18 @@ pub struct Actor {
     sources: [Source; 2],
     abandoned: bool,
     /// What the sandbox stands on; given back when nothing lives in it any more.
-    lease: Option<Lease>,
+    held: Option<Held>,
 }
 
 impl Actor {
     pub(super) fn new(process: Arc<Process>, exit: AsyncFd<Arc<Child>>, sources: Vec<Source>) -> Self {
         let mut sources = sources.into_iter();
         let mut next = || sources.next().unwrap_or(Source { stream: ExecOutputStream::Stderr, end: None });
-        Self { process, exit: Some(exit), sources: [next(), next()], abandoned: false, lease: None }
+        Self { process, exit: Some(exit), sources: [next(), next()], abandoned: false, held: None }
     }
 
-    pub(super) fn holding(self, lease: Option<Lease>) -> Self {
-        Self { lease, ..self }
+    pub(super) fn holding(self, held: Option<Held>) -> Self {
+        Self { held, ..self }
     }
 
     /// Serves the process until it is closed.
@@ -200,8 +200,8 @@ impl Actor {
                 () = process.abandon.notified() => self.abandoned = true,
             }
         }
-        if let Some(lease) = self.lease.take() {
-            let _ = tokio::task::spawn_blocking(move || lease.release()).await;
+        if let Some(held) = self.held.take() {
+            let _ = tokio::task::spawn_blocking(move || held.release()).await;
         }
         log.close();
         process.release();

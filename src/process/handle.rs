@@ -123,14 +123,14 @@ impl Process {
         if sandbox.is_some() {
             log.watch_for_denial();
         }
-        let lease = sandbox.as_mut().and_then(Prepared::take_lease);
+        let held = sandbox.as_mut().and_then(Prepared::take_held);
         let launched = tokio::task::spawn_blocking(move || launch(spec, mark, sandbox))
             .await
             .map_err(|_| StartFailure::other("the start was interrupted"))??;
         let Launched { child, ends } = launched;
         let child = Arc::new(child);
         match Self::assemble(log, Arc::clone(&child), ends, mark) {
-            Ok((process, actor)) => Ok((process, actor.holding(lease))),
+            Ok((process, actor)) => Ok((process, actor.holding(held))),
             Err(error) => {
                 // The program runs already, and nobody would see its end.
                 let _ = tokio::task::spawn_blocking(move || child.kill_and_reap()).await;

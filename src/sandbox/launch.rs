@@ -56,7 +56,15 @@ impl From<io::Error> for LaunchError {
 /// # Errors
 /// [`LaunchError`]. Nothing is left behind.
 pub fn start(launch: Launch, prepared: Prepared) -> Result<Child, LaunchError> {
-    match prepared.measures {
+    let child = with(launch, prepared.measures)?;
+    if let Some(run) = prepared.run {
+        run.led_by(child.pid());
+    }
+    Ok(child)
+}
+
+fn with(launch: Launch, measures: Measures) -> Result<Child, LaunchError> {
+    match measures {
         Measures::None => spawn(launch).map_err(LaunchError::Spawn),
         Measures::Rules(rules) => {
             spawn(Launch { isolation: Isolation::Restricted(rules), ..launch }).map_err(LaunchError::Spawn)

@@ -6,6 +6,7 @@
 //! * [`plan`] is what the helper is told about one run; [`launch`] starts a helper with it.
 //! * [`placeholders`] keeps protected paths that do not exist from being created.
 //! * [`landlock`] and [`seccomp`] build rules; the helper and the child apply them.
+//! * [`networked`] knows the runs that can reach the server, and [`origin`] refuses connections that come from them.
 
 mod error;
 mod gaps;
@@ -13,19 +14,23 @@ mod grants;
 pub mod ground;
 pub mod landlock;
 pub mod launch;
+pub mod networked;
+pub mod origin;
 pub mod placeholders;
 pub mod plan;
 mod prepare;
 mod probe;
 pub mod seccomp;
+mod sock_diag;
 mod view;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use self::error::SandboxError;
+use self::networked::NetworkedRuns;
 use self::placeholders::Placeholders;
-pub use self::prepare::{Prepared, Wanted};
+pub use self::prepare::{Held, Prepared, Wanted};
 pub use self::probe::Host;
 use crate::protocol::sandbox::{SandboxBackend, SandboxGap};
 
@@ -50,6 +55,8 @@ pub struct Sandboxes {
     pub settings: SandboxSettings,
     /// The owner of their placeholders.
     pub placeholders: Placeholders,
+    /// Those that have a network.
+    pub networked: Arc<NetworkedRuns>,
     /// Known once it was needed; forgotten when it turns out wrong.
     host: Mutex<Option<Arc<Host>>>,
 }
@@ -59,7 +66,7 @@ impl Sandboxes {
     #[must_use]
     pub fn new(settings: SandboxSettings) -> Arc<Self> {
         let placeholders = Placeholders::new(settings.state_dir.as_deref());
-        Arc::new(Self { settings, placeholders, host: Mutex::default() })
+        Arc::new(Self { settings, placeholders, networked: Arc::default(), host: Mutex::default() })
     }
 
     /// What this machine can do. The first call tries it out, which blocks for some milliseconds.

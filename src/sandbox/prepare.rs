@@ -1,9 +1,11 @@
 //! From what a client asks for to what a start needs: chooses the backend, and refuses what none can enforce.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::error::SandboxError;
 use super::ground::{self, Ground};
+use super::networked::NetworkedRun;
 use super::placeholders::Lease;
 use super::plan::{Absence, Grant, View};
 use super::probe::{Host, UserNamespace};
@@ -32,8 +34,27 @@ pub struct Prepared {
     /// What it leaves open.
     pub gaps: Vec<SandboxGap>,
     pub(super) measures: Measures,
-    /// What must be held until everything in the sandbox has ended.
-    pub(super) lease: Option<Lease>,
+    /// To be told its first process.
+    pub(super) run: Option<Arc<NetworkedRun>>,
+    pub(super) held: Option<Held>,
+}
+
+/// What must be held until everything in the sandbox has ended.
+#[derive(Debug, Default)]
+pub struct Held {
+    lease: Option<Lease>,
+    run: Option<Arc<NetworkedRun>>,
+}
+
+impl Held {
+    /// Gives it back. Blocks on the file system of the placeholders.
+    pub fn release(self) {
+        let Self { lease, run } = self;
+        if let Some(lease) = lease {
+            lease.release();
+        }
+        drop(run);
+    }
 }
 
 /// How a policy is enforced.
@@ -61,12 +82,12 @@ pub(super) struct Jail {
 
 impl Prepared {
     /// Takes what must be held until everything in the sandbox has ended.
-    pub fn take_lease(&mut self) -> Option<Lease> {
-        self.lease.take()
+    pub fn take_held(&mut self) -> Option<Held> {
+        self.held.take()
     }
 
     fn by_rules(backend: SandboxBackend, gaps: Vec<SandboxGap>, rules: Restrictions) -> Self {
-        Self { backend: Some(backend), gaps, measures: Measures::Rules(rules), lease: None }
+        Self { backend: Some(backend), gaps, measures: Measures::Rules(rules), run: None, held: None }
     }
 }
 
@@ -82,9 +103,13 @@ impl Sandboxes {
         };
         let Policy { files, network } = Policy::of(&wanted.context, &surroundings)?;
         match (files, network) {
-            (Files::Unlimited, NetworkPermission::Enabled) => {
-                Ok(Prepared { backend: None, gaps: Vec::new(), measures: Measures::None, lease: None })
-            }
+            (Files::Unlimited, NetworkPermission::Enabled) => Ok(Prepared {
+                backend: None,
+                gaps: Vec::new(),
+                measures: Measures::None,
+                run: None,
+                held: None,
+            }),
             (Files::Unlimited, NetworkPermission::Restricted) => no_network(),
             (Files::Limited(policy), network) => self.limited(&policy, network, wanted),
         }
@@ -136,11 +161,14 @@ impl Sandboxes {
             cwd: cwd.path,
             absence: if shows_files { Absence::Fails } else { Absence::Ends },
         };
+        // All of a view ends with its init.
+        let run = (!namespaces.network).then(|| Arc::new(self.networked.begin(false)));
         Ok(Prepared {
             backend: Some(SandboxBackend::Namespaces),
             gaps: Vec::new(),
             measures: Measures::View(Box::new(jail)),
-            lease: Some(lease),
+            held: Some(Held { lease: Some(lease), run: run.clone() }),
+            run,
         })
     }
 
@@ -166,7 +194,9 @@ impl Sandboxes {
         let filter = Filter { sockets, fixed_metadata: !gaps.contains(&SandboxGap::OutsideMetadata) };
         let rules =
             Restrictions { ruleset: Some(ruleset), filter: Some(compiled(filter)?), no_capabilities: true };
-        Ok(Prepared::by_rules(SandboxBackend::Landlock, gaps, rules))
+        let run = (!is_restricted(network)).then(|| Arc::new(self.networked.begin(true)));
+        let held = Some(Held { lease: None, run: run.clone() });
+        Ok(Prepared { run, held, ..Prepared::by_rules(SandboxBackend::Landlock, gaps, rules) })
     }
 }
 
