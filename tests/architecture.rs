@@ -15,21 +15,25 @@ const ROWS: &[&[Module]] = &[
     &[
         ("fsops", &["path_uri"]),
         ("rpc", &["protocol"]),
-        ("config", &[]),
+        ("config", &["protocol"]),
         ("telemetry", &[]),
         ("backend", &["protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
-    &[("sandbox", &["policy"]), ("spawn", &[])],
+    &[("spawn", &[])],
+    &[("sandbox", &["spawn", "policy", "protocol"])],
     &[
-        ("process", &["spawn", "protocol"]),
+        ("process", &["sandbox", "spawn", "protocol"]),
         ("fs", &["fsops", "sandbox", "policy", "spawn", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
     ],
-    &[("session", &["process", "spawn", "path_uri", "protocol"]), ("http_request", &["protocol"])],
-    &[("error_map", &["session", "http_request", "fs", "environment_config", "process", "protocol"])],
+    &[("session", &["process", "sandbox", "spawn", "path_uri", "protocol"]), ("http_request", &["protocol"])],
+    &[(
+        "error_map",
+        &["session", "http_request", "fs", "environment_config", "process", "sandbox", "policy", "protocol"],
+    )],
     &[
-        ("local", &["error_map", "session", "process", "spawn", "backend", "protocol"]),
+        ("local", &["error_map", "session", "process", "sandbox", "spawn", "backend", "protocol"]),
         (
             "server",
             &[
@@ -39,6 +43,7 @@ const ROWS: &[&[Module]] = &[
                 "fs",
                 "environment_config",
                 "process",
+                "sandbox",
                 "spawn",
                 "environment_info",
                 "config",
@@ -51,7 +56,7 @@ const ROWS: &[&[Module]] = &[
     ],
     &[("environment", &["client", "local", "environment_info", "backend", "protocol"])],
     &[
-        ("helper", &["spawn"]),
+        ("helper", &["sandbox", "spawn"]),
         ("fuzzing", &["server", "rpc", "protocol"]),
         (
             "cli",
@@ -61,6 +66,7 @@ const ROWS: &[&[Module]] = &[
                 "local",
                 "server",
                 "session",
+                "sandbox",
                 "spawn",
                 "backend",
                 "config",

@@ -2,11 +2,13 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::Settings;
+use crate::config::{Config, Settings, state_dir};
+use crate::sandbox::{SandboxSettings, Sandboxes};
 use crate::server::{self, Server, Shutdown};
 use crate::spawn::mark::ServerMark;
 use crate::spawn::{guard, reaper};
@@ -32,13 +34,15 @@ async fn run(settings: Settings, mark: ServerMark) -> anyhow::Result<()> {
             tracing::error!(%error, "orphans are not reaped");
         }
     });
-    tokio::spawn(guard::keep(mark));
+    let sandboxes = Sandboxes::new(sandbox_settings(&settings.config));
+    let shared = Arc::clone(&sandboxes);
+    tokio::spawn(guard::keep(mark, move || shared.placeholders.journal()));
     let environment = std::env::vars_os().collect();
     if server::is_stdio(&settings.config) {
-        server::serve_stdio(&settings, mark, environment, shutdown).await;
+        server::serve_stdio(&settings, mark, environment, sandboxes, shutdown).await;
         return Ok(());
     }
-    let server = Server::bind(&settings, mark, environment).await?;
+    let server = Server::bind(&settings, mark, environment, sandboxes).await?;
     if let Some(notice) = server.notice() {
         eprintln!("{notice}");
     }
@@ -49,6 +53,15 @@ async fn run(settings: Settings, mark: ServerMark) -> anyhow::Result<()> {
     drop(stdout);
     server.run(shutdown).await;
     Ok(())
+}
+
+fn sandbox_settings(config: &Config) -> SandboxSettings {
+    SandboxSettings {
+        backend: config.sandbox.backend.forced(),
+        accepted_gaps: config.sandbox.accept_gaps.iter().map(|accepted| accepted.0).collect(),
+        // Without one the guard alone knows of the placeholders.
+        state_dir: state_dir(config.server.state_dir.as_deref(), |name| std::env::var_os(name)).ok(),
+    }
 }
 
 /// The first signal drains, a second one ends at once.

@@ -13,6 +13,7 @@ use super::handle::{Process, now_ms};
 use super::log::OutputLog;
 use super::stdin::Endpoint;
 use crate::protocol::process::{ExecOutputStream, ExitReason};
+use crate::sandbox::Held;
 use crate::spawn::watched::watched;
 use crate::spawn::{Child, ExitStatus};
 
@@ -155,13 +156,19 @@ pub struct Actor {
     exit: Option<AsyncFd<Arc<Child>>>,
     sources: [Source; 2],
     abandoned: bool,
+    /// What the sandbox stands on; given back when nothing lives in it any more.
+    held: Option<Held>,
 }
 
 impl Actor {
     pub(super) fn new(process: Arc<Process>, exit: AsyncFd<Arc<Child>>, sources: Vec<Source>) -> Self {
         let mut sources = sources.into_iter();
         let mut next = || sources.next().unwrap_or(Source { stream: ExecOutputStream::Stderr, end: None });
-        Self { process, exit: Some(exit), sources: [next(), next()], abandoned: false }
+        Self { process, exit: Some(exit), sources: [next(), next()], abandoned: false, held: None }
+    }
+
+    pub(super) fn holding(self, held: Option<Held>) -> Self {
+        Self { held, ..self }
     }
 
     /// Serves the process until it is closed.
@@ -192,6 +199,9 @@ impl Actor {
                 () = feed_stdin(&process) => {}
                 () = process.abandon.notified() => self.abandoned = true,
             }
+        }
+        if let Some(held) = self.held.take() {
+            let _ = tokio::task::spawn_blocking(move || held.release()).await;
         }
         log.close();
         process.release();

@@ -12,6 +12,7 @@
 
 pub mod actor;
 mod budget;
+mod denial;
 mod ending;
 pub mod env;
 pub mod feed;

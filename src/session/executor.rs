@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::process::{OutputBudget, SpoolSettings};
+use crate::sandbox::Sandboxes;
 use crate::spawn::mark::ServerMark;
 
 /// Output that all processes together keep in memory.
@@ -53,6 +54,7 @@ pub struct Executor {
     live: AtomicUsize,
     /// The server's own environment, as policies see it.
     environment: Vec<(OsString, OsString)>,
+    sandboxes: Arc<Sandboxes>,
 }
 
 impl Executor {
@@ -62,9 +64,10 @@ impl Executor {
         settings: ExecutorSettings,
         mark: ServerMark,
         environment: Vec<(OsString, OsString)>,
+        sandboxes: Arc<Sandboxes>,
     ) -> Arc<Self> {
         let output = OutputBudget::new(MEMORY_FOR_OUTPUT, settings.spool.clone());
-        Arc::new(Self { settings, mark, output, live: AtomicUsize::new(0), environment })
+        Arc::new(Self { settings, mark, output, live: AtomicUsize::new(0), environment, sandboxes })
     }
 
     /// The settings.
@@ -77,6 +80,12 @@ impl Executor {
     #[must_use]
     pub fn mark(&self) -> ServerMark {
         self.mark
+    }
+
+    /// What its sandboxes share.
+    #[must_use]
+    pub fn sandboxes(&self) -> &Arc<Sandboxes> {
+        &self.sandboxes
     }
 
     pub(super) fn output(&self) -> Arc<OutputBudget> {

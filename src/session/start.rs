@@ -1,16 +1,18 @@
 //! `process/start`: from what a client asks for to a running process.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use super::executor::Live;
-use super::table::{Entry, Request, Table};
+use super::table::{Enforced, Entry, Request, Table};
 use super::{ConnectionId, Session, sandbox_type};
 use crate::process::actor::Actor;
-use crate::process::{Process, ProcessSpec, StartFailure, env};
+use crate::process::{Process, ProcessSpec, StartFailure, StartFailureKind, env};
 use crate::protocol::process::{
-    ExecParams, ProcessId, SandboxType, ShellSnapshotReport, ShellSnapshotState, StartParams, StartResult,
-    TerminalSize,
+    ExecParams, ProcessId, ShellSnapshotReport, ShellSnapshotState, StartParams, StartResult, TerminalSize,
 };
+use crate::sandbox::{Prepared, SandboxError, Wanted};
 
 /// Bytes that a process id may have: it comes back with every chunk of output.
 const ID_BYTES: usize = 64 << 10;
@@ -31,9 +33,12 @@ pub enum StartError {
     /// The program could not be executed.
     #[error(transparent)]
     Failed(#[from] StartFailure),
-    /// A protection was asked for that this executor cannot give.
+    /// A protection was asked for that this executor does not have.
     #[error("{0}")]
-    SandboxUnavailable(String),
+    NotAvailable(String),
+    /// A sandbox policy cannot be enforced.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
     /// A limit of the configuration is reached.
     #[error("the limit of {max} {what} is reached")]
     Limit {
@@ -127,7 +132,7 @@ impl Session {
     fn already_started(
         self: &Arc<Self>,
         params: &StartParams,
-        sandbox: SandboxType,
+        sandbox: Enforced,
         process: Arc<Process>,
     ) -> Started {
         let result = StartResult { already_started: true, ..answer(&params.exec, sandbox) };
@@ -160,16 +165,36 @@ impl Session {
 
     async fn launch(self: Arc<Self>, params: StartParams, live: Live) -> Result<Started, StartError> {
         let reserved = Reservation { session: Arc::clone(&self), id: &params.exec.process_id };
-        let sandbox = sandbox_type(params.exec.sandbox.is_some());
         let spec = spec(&params, &self.executor)?;
-        let (process, actor) = Process::start(spec, self.mark.run(), self.executor.output()).await?;
-        let end = self.table().fill(&process, sandbox);
+        let sandbox = self.prepare(&params.exec, &spec).await?;
+        let enforced = enforced(sandbox.as_ref());
+        let started = Process::start(spec, self.mark.run(), self.executor.output(), sandbox).await;
+        let (process, actor) = started.inspect_err(|failure| {
+            if failure.kind == StartFailureKind::SandboxUnavailable {
+                self.executor.sandboxes().doubt_host();
+            }
+        })?;
+        let end = self.table().fill(&process, enforced.clone());
         drop(reserved);
         tokio::spawn(own(Arc::downgrade(&self), Arc::clone(&process), actor, live));
         if let Some(grace) = end {
             process.terminate(grace);
         }
-        Ok(Started { result: answer(&params.exec, sandbox), session: self, process })
+        Ok(Started { result: answer(&params.exec, enforced), session: self, process })
+    }
+
+    /// Decides how the policy of a start is enforced.
+    async fn prepare(&self, exec: &ExecParams, spec: &ProcessSpec) -> Result<Option<Prepared>, StartError> {
+        let Some(context) = exec.sandbox.clone() else { return Ok(None) };
+        let temporary = spec.env.get(b"TMPDIR".as_slice());
+        let wanted = Wanted {
+            context,
+            cwd: spec.cwd.clone(),
+            temporary_directory: temporary.map(|path| OsStr::from_bytes(path).into()),
+        };
+        let sandboxes = Arc::clone(self.executor.sandboxes());
+        let prepared = tokio::task::spawn_blocking(move || sandboxes.prepare(&wanted)).await;
+        Ok(Some(prepared.map_err(|_| StartError::SessionEnded)??))
     }
 }
 
@@ -194,7 +219,7 @@ enum Reserved {
 /// What has the id of a start that repeats the first one.
 enum Existing {
     Starting,
-    Present(Arc<Process>, SandboxType),
+    Present(Arc<Process>, Enforced),
 }
 
 /// What has the id of a start, if anything.
@@ -208,7 +233,7 @@ fn existing(table: &Table, id: &ProcessId, request: &Request) -> Result<Option<E
     }
     Ok(Some(match entry {
         Entry::Starting { .. } => Existing::Starting,
-        Entry::Present { process, sandbox, .. } => Existing::Present(Arc::clone(process), *sandbox),
+        Entry::Present { process, sandbox, .. } => Existing::Present(Arc::clone(process), sandbox.clone()),
     }))
 }
 
@@ -225,10 +250,20 @@ async fn own(session: std::sync::Weak<Session>, process: Arc<Process>, actor: Ac
     }
 }
 
-fn answer(exec: &ExecParams, sandbox: SandboxType) -> StartResult {
+fn enforced(sandbox: Option<&Prepared>) -> Enforced {
+    Enforced {
+        kind: sandbox_type(sandbox.is_some()),
+        backend: sandbox.and_then(|sandbox| sandbox.backend),
+        gaps: sandbox.map(|sandbox| sandbox.gaps.clone()).unwrap_or_default(),
+    }
+}
+
+fn answer(exec: &ExecParams, enforced: Enforced) -> StartResult {
     StartResult {
         process_id: exec.process_id.clone(),
-        sandbox_type: Some(sandbox),
+        sandbox_type: Some(enforced.kind),
+        sandbox_backend: enforced.backend,
+        sandbox_gaps: enforced.gaps,
         already_started: false,
         shell_snapshot: exec.shell_snapshot.as_ref().filter(|_| wants_snapshot(exec)).map(|_| {
             ShellSnapshotReport {
@@ -285,11 +320,8 @@ fn check_protection(exec: &ExecParams) -> Result<(), StartError> {
     let unavailable = |what: &str| {
         let message =
             format!("{what} is not available on this server, and the process was not started without it");
-        Err(StartError::SandboxUnavailable(message))
+        Err(StartError::NotAvailable(message))
     };
-    if exec.sandbox.as_ref().is_some_and(|sandbox| !sandbox.is_unconfined()) {
-        return unavailable("a sandbox that limits files or network (`sandbox`)");
-    }
     if exec.enforce_managed_network || exec.network_proxy.is_some() || exec.managed_network.is_some() {
         return unavailable("managed networking (`enforceManagedNetwork`, `networkProxy`)");
     }
@@ -321,13 +353,19 @@ mod tests {
     use super::*;
     use crate::process::log::Exit;
     use crate::protocol::process::ExitReason;
+    use crate::sandbox::{SandboxSettings, Sandboxes};
     use crate::session::{Executor, ExecutorSettings, Lookup};
     use crate::spawn::mark::ServerMark;
 
     /// The connection that asked for the start is gone, the next one asks for the end before the program runs.
     #[tokio::test]
     async fn a_start_in_progress_can_be_ended() {
-        let executor = Executor::new(ExecutorSettings::default(), ServerMark::new(), Vec::new());
+        let executor = Executor::new(
+            ExecutorSettings::default(),
+            ServerMark::new(),
+            Vec::new(),
+            Sandboxes::new(SandboxSettings::default()),
+        );
         let session = Session::new("test", executor);
         let params = json!({"processId": "p", "argv": ["/bin/sleep", "60"], "cwd": "file:///", "env": {}, "tty": false});
         let params = serde_json::from_value(params).unwrap();

@@ -10,6 +10,7 @@ use super::ConnectionId;
 use crate::path_uri::PathUri;
 use crate::process::Process;
 use crate::protocol::process::{ProcessId, SandboxType, StartParams};
+use crate::protocol::sandbox::{SandboxBackend, SandboxGap};
 
 /// What a start asked for, as far as it is remembered: enough to know it again, and to list it.
 #[derive(Debug)]
@@ -49,7 +50,15 @@ pub(super) enum Entry {
     /// By a start in progress; `end` is the grace if its end was asked for meanwhile.
     Starting { request: Arc<Request>, end: Option<Duration> },
     /// By a process, running or ended.
-    Present { process: Arc<Process>, request: Arc<Request>, sandbox: SandboxType, order: u64 },
+    Present { process: Arc<Process>, request: Arc<Request>, sandbox: Enforced, order: u64 },
+}
+
+/// How the policy of a process is enforced, as its start was answered.
+#[derive(Debug, Clone)]
+pub(super) struct Enforced {
+    pub(super) kind: SandboxType,
+    pub(super) backend: Option<SandboxBackend>,
+    pub(super) gaps: Vec<SandboxGap>,
 }
 
 impl Entry {
@@ -122,7 +131,7 @@ impl Table {
     }
 
     /// The reserved name now means this process. Returns the grace if its end was asked for already.
-    pub(super) fn fill(&mut self, process: &Arc<Process>, sandbox: SandboxType) -> Option<Duration> {
+    pub(super) fn fill(&mut self, process: &Arc<Process>, sandbox: Enforced) -> Option<Duration> {
         self.started += 1;
         let order = self.started;
         if let Some(entry) = self.entries.get_mut(process.id())
@@ -158,7 +167,7 @@ impl Table {
                 process,
                 argv: &request.argv,
                 cwd: &request.cwd,
-                sandbox_type: *sandbox,
+                sandbox_type: sandbox.kind,
                 order: *order,
             }),
         })

@@ -14,8 +14,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
+use super::inner::Inner;
+use super::isolation::{Isolation, Prepared};
 use super::mark::RunMark;
 use super::reaper;
 use super::tree::signal_group;
@@ -33,11 +35,15 @@ pub struct Launch {
     pub cwd: CString,
     /// Standard streams.
     pub stdio: Stdio,
+    /// What the program finds open besides, at 3 and the numbers that follow.
+    pub descriptors: Vec<OwnedFd>,
+    /// What sets it apart.
+    pub isolation: Isolation,
     /// The mark of its tree.
     pub mark: RunMark,
 }
 
-/// Standard streams of a child. Everything else is closed in it.
+/// Standard streams of a child. Everything else is closed in it, but for [`Launch::descriptors`].
 #[derive(Debug)]
 pub enum Stdio {
     /// One descriptor each.
@@ -58,6 +64,8 @@ pub enum Stdio {
 pub struct Child {
     pid: i32,
     pidfd: OwnedFd,
+    /// The program, where the child itself is the init of its namespaces.
+    inner: Option<Inner>,
 }
 
 /// How a child ended.
@@ -74,6 +82,8 @@ pub enum ExitStatus {
 pub enum SpawnStage {
     /// No process could be made.
     Clone,
+    /// It could not be set apart.
+    Isolation,
     /// The working directory could not be entered.
     WorkingDirectory,
     /// The terminal could not become the controlling one.
@@ -105,9 +115,10 @@ struct Job {
     argv: *const *const libc::c_char,
     env: *const *const libc::c_char,
     cwd: *const libc::c_char,
-    stdin: RawFd,
-    stdout: RawFd,
-    stderr: RawFd,
+    /// Which become 0, 1, 2 and so on.
+    descriptors: *const RawFd,
+    descriptor_count: usize,
+    isolation: *const Prepared,
     terminal: bool,
     mark: Option<u64>,
     failed_stage: SpawnStage,
@@ -122,28 +133,33 @@ struct Job {
 /// # Errors
 /// [`SpawnError`] with the stage and the OS error. Nothing is left behind.
 pub fn spawn(launch: Launch) -> Result<Child, SpawnError> {
-    let descriptors = Descriptors::above_standard(&launch.stdio)
+    let descriptors = Descriptors::above_targets(&launch)
         .map_err(|source| SpawnError { stage: SpawnStage::Descriptors, source })?;
     let candidates = pointers(&launch.candidates);
     let argv = pointers(&launch.argv);
     let env = pointers(&launch.env);
-    let (stdin, stdout, stderr) = descriptors.numbers();
+    let numbers = descriptors.numbers();
+    let terminal = matches!(launch.stdio, Stdio::Terminal(_));
+    let isolation = Prepared::new(launch.isolation);
     let mut job = Job {
         candidates: candidates.as_ptr(),
         argv: argv.as_ptr(),
         env: env.as_ptr(),
         cwd: launch.cwd.as_ptr(),
-        stdin,
-        stdout,
-        stderr,
-        terminal: matches!(launch.stdio, Stdio::Terminal(_)),
+        descriptors: numbers.as_ptr(),
+        descriptor_count: numbers.len(),
+        isolation: &raw const isolation,
+        terminal,
         mark: launch.mark.limit(),
         failed_stage: SpawnStage::Exec,
         failed_errno: 0,
     };
     let spawning = reaper::spawning();
-    let (pid, pidfd) = clone_into(&mut job).map_err(|errno| SpawnError::os(SpawnStage::Clone, errno))?;
-    let child = Child { pid, pidfd };
+    let (pid, pidfd) = clone_into(&mut job, isolation.flags()).map_err(|errno| {
+        let stage = if isolation.flags() == 0 { SpawnStage::Clone } else { SpawnStage::Isolation };
+        SpawnError::os(stage, errno)
+    })?;
+    let child = Child { pid, pidfd, inner: None };
     if job.failed_errno != 0 {
         child.reap_blocking();
         return Err(SpawnError::os(job.failed_stage, job.failed_errno));
@@ -156,43 +172,43 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// The child's streams, none of them at a number that the child is going to replace.
+/// The child's descriptors, none of them at a number that the child is going to replace.
 struct Descriptors<'a> {
-    given: [BorrowedFd<'a>; 3],
-    moved: [Option<OwnedFd>; 3],
+    given: Vec<BorrowedFd<'a>>,
+    moved: Vec<Option<OwnedFd>>,
 }
 
 impl<'a> Descriptors<'a> {
-    fn above_standard(stdio: &'a Stdio) -> io::Result<Self> {
-        let given = match stdio {
-            Stdio::Separate { stdin, stdout, stderr } => [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
-            Stdio::Terminal(terminal) => [terminal.as_fd(); 3],
+    fn above_targets(launch: &'a Launch) -> io::Result<Self> {
+        let mut given = match &launch.stdio {
+            Stdio::Separate { stdin, stdout, stderr } => vec![stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+            Stdio::Terminal(terminal) => vec![terminal.as_fd(); 3],
         };
-        let mut moved = [None, None, None];
-        for (fd, moved) in given.iter().zip(&mut moved) {
-            if fd.as_raw_fd() <= 2 {
-                *moved = Some(fcntl_dupfd_cloexec(fd, 3)?);
-            }
-        }
+        given.extend(launch.descriptors.iter().map(AsFd::as_fd));
+        let targets = RawFd::try_from(given.len()).map_err(io::Error::other)?;
+        let moved = given.iter().map(|fd| match fd.as_raw_fd() < targets {
+            true => fcntl_dupfd_cloexec(fd, targets).map(Some),
+            false => Ok(None),
+        });
+        let moved = moved.collect::<Result<_, _>>()?;
         Ok(Self { given, moved })
     }
 
-    fn numbers(&self) -> (RawFd, RawFd, RawFd) {
-        let number = |index: usize| match (&self.moved[index], self.given[index]) {
-            (Some(fd), _) => fd.as_raw_fd(),
-            (None, fd) => fd.as_raw_fd(),
+    fn numbers(&self) -> Vec<RawFd> {
+        let number = |(given, moved): (&BorrowedFd<'_>, &Option<OwnedFd>)| {
+            moved.as_ref().map_or(given.as_raw_fd(), AsRawFd::as_raw_fd)
         };
-        (number(0), number(1), number(2))
+        self.given.iter().zip(&self.moved).map(number).collect()
     }
 }
 
 /// Runs [`child`] in a new process and waits until it has executed or ended.
-fn clone_into(job: &mut Job) -> Result<(i32, OwnedFd), c_int> {
+fn clone_into(job: &mut Job, namespaces: c_int) -> Result<(i32, OwnedFd), c_int> {
     const STACK_WORDS: usize = 4096; // 64 KiB; `child` needs well under one.
     let mut stack: Vec<MaybeUninit<u128>> = Vec::with_capacity(STACK_WORDS);
     let blocked = BlockedSignals::new();
     let mut pidfd: c_int = -1;
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD | namespaces;
     // SAFETY: the stack is large enough, aligned and outlives the call, which returns only when the child has left
     // this memory; `job` and what it points to outlive it for the same reason; `child` keeps to system calls.
     let pid = unsafe {
@@ -257,18 +273,26 @@ extern "C" fn child(job: *mut c_void) -> c_int {
         if let Some(mark) = job.mark {
             set_mark(mark);
         }
+        if let Err(errno) = (*job.isolation).take_ids() {
+            return fail_with(job, SpawnStage::Isolation, errno);
+        }
         if libc::chdir(job.cwd) != 0 {
             return fail(job, SpawnStage::WorkingDirectory);
         }
-        for (from, to) in [(job.stdin, 0), (job.stdout, 1), (job.stderr, 2)] {
-            if libc::dup2(from, to) != to {
+        if let Err(errno) = (*job.isolation).restrict() {
+            return fail_with(job, SpawnStage::Isolation, errno);
+        }
+        let (mut index, mut to) = (0, 0);
+        while index < job.descriptor_count {
+            if libc::dup2(*job.descriptors.add(index), to) != to {
                 return fail(job, SpawnStage::Descriptors);
             }
+            (index, to) = (index + 1, to + 1);
         }
         if job.terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) != 0 {
             return fail(job, SpawnStage::Terminal);
         }
-        if libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) != 0 {
+        if libc::syscall(libc::SYS_close_range, to, u32::MAX, 0_u32) != 0 {
             return fail(job, SpawnStage::Descriptors);
         }
         let none = 0_u64;
@@ -308,12 +332,15 @@ unsafe fn execute(job: &Job) -> c_int {
 }
 
 unsafe fn fail(job: &mut Job, stage: SpawnStage) -> c_int {
+    // SAFETY: the location is this thread's.
+    unsafe { fail_with(job, stage, *libc::__errno_location()) }
+}
+
+unsafe fn fail_with(job: &mut Job, stage: SpawnStage, errno: c_int) -> c_int {
     job.failed_stage = stage;
-    // SAFETY: the location is this thread's; the process ends here, its exit handlers are the parent's.
-    unsafe {
-        job.failed_errno = *libc::__errno_location();
-        libc::_exit(127)
-    }
+    job.failed_errno = errno;
+    // SAFETY: the process ends here; its exit handlers are the parent's.
+    unsafe { libc::_exit(127) }
 }
 
 /// Handlers vanish at exec by themselves; ignored signals would stay ignored in every program we start.
@@ -357,6 +384,13 @@ unsafe fn set_mark(mark: u64) {
 }
 
 impl Child {
+    /// Takes the child as the init of its namespaces, and this as the program that it runs there.
+    #[must_use]
+    pub fn running(mut self, inner: Inner) -> Self {
+        self.inner = Some(inner);
+        self
+    }
+
     /// Process id, group id and session id of the child.
     #[must_use]
     pub fn pid(&self) -> i32 {
@@ -369,12 +403,31 @@ impl Child {
         self.pidfd.as_fd()
     }
 
+    /// Signals the program; true if it got it. For a child that is not reaped yet.
+    #[must_use]
+    pub fn signal(&self, signal: Signal) -> bool {
+        let program = self.inner.as_ref().map_or(self.pidfd(), Inner::program);
+        pidfd_send_signal(program, signal).is_ok()
+    }
+
+    /// Signals the program's own process group; true if somebody got it. For a child that is not reaped yet.
+    #[must_use]
+    pub fn signal_group(&self, signal: Signal) -> bool {
+        match &self.inner {
+            None => signal_group(self.pid, signal),
+            Some(inner) => inner.signal_group(signal),
+        }
+    }
+
     /// Collects the exit status if the child has ended; its process id is free afterwards.
     #[must_use]
     pub fn try_reap(&self) -> Option<ExitStatus> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok().flatten()?;
         reaper::reaped(self.pid);
+        if let Some(status) = self.inner.as_ref().and_then(Inner::status) {
+            return Some(status);
+        }
         Some(match (status.exit_status(), status.terminating_signal()) {
             (Some(code), _) => ExitStatus::Code(code),
             (None, Some(signal)) => ExitStatus::Signal(signal),
@@ -387,6 +440,15 @@ impl Child {
         signal_group(self.pid, Signal::KILL);
         self.reap_blocking();
         reaper::reaped(self.pid);
+    }
+
+    /// Waits for the child's end; true if it ended by itself with 0.
+    #[must_use]
+    pub fn wait(&self) -> bool {
+        let ended = rustix::event::PollFd::new(&self.pidfd, rustix::event::PollFlags::IN);
+        let mut ended = [ended];
+        while rustix::event::poll(&mut ended, None).is_err() {}
+        self.try_reap() == Some(ExitStatus::Code(0))
     }
 
     fn reap_blocking(&self) {

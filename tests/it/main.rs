@@ -8,6 +8,7 @@ mod client_connection;
 mod client_process;
 mod client_recovery;
 mod http;
+mod inside;
 mod observer;
 mod processes;
 mod watch;

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use self::protect::Layout;
+pub use self::protect::METADATA;
 pub use self::scan::{ScanError, denied_files};
 use crate::policy::{Access, DenyGlob, FilePolicy, PathTree};
 
@@ -58,6 +59,20 @@ pub enum Presence {
         /// being.
         first: PathBuf,
     },
+}
+
+/// The links that a path leads over, and what they name: as they are now, each without links on the way to it.
+#[must_use]
+pub fn links_on_the_way(path: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let links = trace::trace(path).links.into_iter();
+    links.filter_map(|link| Some((link.clone(), std::fs::read_link(link).ok()?))).collect()
+}
+
+/// Where an absolute path leads, without links; none if there is no directory.
+#[must_use]
+pub fn real_directory(path: &Path) -> Option<PathBuf> {
+    let traced = trace::trace(path);
+    (traced.presence == Presence::Directory).then_some(traced.real)
 }
 
 impl Ground {

@@ -13,7 +13,7 @@ use super::{Ground, Origin, Presence, Rule};
 use crate::policy::{Access, DenyGlob, FilePolicy, PathTree};
 
 /// Protected at the top of every writable root.
-const METADATA: [&str; 4] = [".git", ".codex", ".agents", ".aws"];
+pub const METADATA: [&str; 4] = [".git", ".codex", ".agents", ".aws"];
 
 /// A `.git` file is short.
 const MAX_GIT_FILE: u64 = 16 << 10;

@@ -1,7 +1,10 @@
 //! Helpers: this very program, re-entered through a hidden first argument.
 
+mod jail;
+
 use std::ffi::OsStr;
 
+use crate::sandbox::{self, placeholders};
 use crate::spawn::guard;
 
 /// Becomes a helper if the arguments say so; true when its work is done and the process should end.
@@ -13,6 +16,13 @@ pub fn dispatch() -> bool {
     match arguments.next().as_deref() {
         Some(word) if word == OsStr::new(guard::WORD) => {
             guard::main(arguments);
+            if let Ok(journal) = guard::inheritance() {
+                placeholders::sweep(&journal);
+            }
+            true
+        }
+        Some(word) if word == OsStr::new(sandbox::WORD) => {
+            jail::main(arguments);
             true
         }
         _ => false,
