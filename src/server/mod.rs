@@ -170,10 +170,12 @@ fn shared(
     let home = environment_info::home(&info);
     let codex_home = variable("CODEX_HOME").filter(|home| !home.is_empty()).map(Into::into);
     let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
-    let executor = Executor::new(executor_settings(config, &variable), mark, environment.to_vec(), sandboxes);
+    let settings = executor_settings(config, &variable);
+    let executor = Executor::new(settings, mark, environment.to_vec(), Arc::clone(&sandboxes));
     Arc::new(Shared {
         registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
         info,
+        sandboxes,
         config: Arc::new(EnvironmentConfig::new(home, codex_home, hostname)),
         http: Arc::new(HttpClient::new(http_settings(config, environment))),
         concurrent_requests: config.server.concurrent_requests,

@@ -44,6 +44,7 @@ use crate::protocol::process::ProcessId;
 use crate::protocol::{code, salvage};
 use crate::rpc::transport::CloseCode;
 use crate::rpc::{EndReason, Received, Transport};
+use crate::sandbox::Sandboxes;
 use crate::session::{Attachment, ConnectionId, Session, SessionRegistry};
 
 /// Requests that may wait behind the running ones; then the connection is read no further.
@@ -81,6 +82,8 @@ pub struct Shared {
     pub registry: Arc<SessionRegistry>,
     /// What the executor says of itself.
     pub info: EnvironmentInfo,
+    /// The sandboxes of processes, beside which file calls are confined.
+    pub sandboxes: Arc<Sandboxes>,
     /// The settings layers of the machine.
     pub config: Arc<EnvironmentConfig>,
     /// Makes HTTP requests.
@@ -235,7 +238,9 @@ impl<T: Transport> Connection<T> {
         let now = Instant::now();
         let initialize_by = (kind == Kind::Socket).then(|| now + shared.initialize_timeout);
         let tools = Tools {
-            files: Arc::new(FileSystem::with_read_limit(READ_FILE_LIMIT)),
+            files: Arc::new(
+                FileSystem::with_read_limit(READ_FILE_LIMIT).beside(Arc::clone(&shared.sandboxes)),
+            ),
             config: Arc::clone(&shared.config),
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
             http: Arc::clone(&shared.http),
