@@ -7,6 +7,7 @@ mod connection;
 mod control;
 mod ending;
 mod endurance;
+mod jailed;
 mod listeners;
 mod output;
 mod sessions;
