@@ -6,6 +6,8 @@ mod connection;
 mod control;
 mod ending;
 mod endurance;
+mod inside;
+mod leftovers;
 mod listeners;
 mod output;
 mod sessions;
