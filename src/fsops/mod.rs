@@ -12,6 +12,7 @@ mod guarded;
 mod handle;
 mod metadata;
 mod mutate;
+mod opened;
 mod place;
 mod read;
 mod remove;

@@ -5,7 +5,8 @@ use rustix::io::Errno;
 
 use super::guard::{Guard, Want};
 use super::guarded::{self, LastLink};
-use super::place::{Directory, Place};
+use super::opened::Directory;
+use super::place::Place;
 use super::resolve::{self, rename_to_new};
 use super::{FsError, Links, Route};
 

@@ -7,7 +7,8 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use super::error::text;
-use super::place::{Directory, Place};
+use super::opened::Directory;
+use super::place::Place;
 use super::{FsError, Links, Route, resolve};
 use crate::path_uri::PathUri;
 
