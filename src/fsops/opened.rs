@@ -52,6 +52,7 @@ impl<'a> Directory<'a> {
         let Some(guard) = guard else { return Ok(Self { fd, guarded: None }) };
         let path = again_if_changed(|| guarded::real_path(&fd))?;
         guard.permits(&path, Some(FileType::Directory), Want::List)?;
+        guarded::check_file_system(&fd, &path)?;
         Ok(Self { fd, guarded: Some(Site { guard, path }) })
     }
 
