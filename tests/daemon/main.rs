@@ -4,6 +4,7 @@
 
 mod connection;
 mod control;
+mod doctor;
 mod ending;
 mod endurance;
 mod inside;
