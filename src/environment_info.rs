@@ -19,7 +19,7 @@ struct Account {
     shell: Option<PathBuf>,
 }
 
-/// Gathers the information once, at the start.
+/// Gathers the information once, at the start. What confines processes is added when it has been found out.
 pub fn gather(variable: impl Fn(&str) -> Option<OsString>) -> EnvironmentInfo {
     let account = Account::current();
     let not_empty = |name: &str| variable(name).filter(|value| !value.is_empty());
@@ -39,6 +39,7 @@ pub fn gather(variable: impl Fn(&str) -> Option<OsString>) -> EnvironmentInfo {
         prepend_path_dirs: Vec::new(),
         temporary_directories: temporary.as_deref().and_then(uri).into_iter().collect(),
         temp_dir: uri(temporary.as_deref().unwrap_or(Path::new("/tmp"))),
+        sandbox: None,
         capabilities: capabilities(),
     }
 }
@@ -55,6 +56,7 @@ fn capabilities() -> Capabilities {
         session_observe: true,
         output_accounting: true,
         file_operations: true,
+        sandbox_report: true,
         ..Capabilities::default()
     }
 }

@@ -72,6 +72,12 @@ impl LocalBackend {
         Self { owner: Arc::new(Owner { session, connection: ConnectionId::next(), waiting, grace }) }
     }
 
+    /// What its sandboxes share.
+    #[must_use]
+    pub fn sandboxes(&self) -> Arc<Sandboxes> {
+        Arc::clone(self.owner.session.sandboxes())
+    }
+
     /// Ends all processes and waits until they have ended.
     pub async fn shutdown(&self) {
         self.owner.session.end(self.owner.grace).await;

@@ -21,7 +21,7 @@ const ROWS: &[&[Module]] = &[
         ("environment_info", &["path_uri", "protocol"]),
     ],
     &[("spawn", &[])],
-    &[("sandbox", &["spawn", "policy", "protocol"])],
+    &[("sandbox", &["spawn", "policy", "protocol"]), ("doctor", &["sandbox", "protocol"])],
     &[
         ("process", &["sandbox", "spawn", "protocol"]),
         ("fs", &["fsops", "sandbox", "policy", "spawn", "protocol", "path_uri"]),
@@ -65,6 +65,7 @@ const ROWS: &[&[Module]] = &[
                 "client",
                 "local",
                 "server",
+                "doctor",
                 "session",
                 "sandbox",
                 "spawn",

@@ -19,7 +19,7 @@ pub struct Environment {
 
 #[derive(Clone)]
 enum Place {
-    Local(Arc<dyn ExecBackend>, Arc<EnvironmentInfo>),
+    Local(LocalBackend, Arc<EnvironmentInfo>),
     Remote(RemoteBackend),
 }
 
@@ -32,7 +32,7 @@ impl Environment {
         let place = match url {
             Some(url) => Place::Remote(RemoteBackend::new(&url, options)?),
             None => Place::Local(
-                Arc::new(LocalBackend::default()),
+                LocalBackend::default(),
                 Arc::new(environment_info::gather(|name| std::env::var_os(name))),
             ),
         };
@@ -59,7 +59,11 @@ impl Environment {
     /// No connection; an executor that does not say.
     pub async fn info(&self) -> Result<EnvironmentInfo> {
         match &self.place {
-            Place::Local(_, info) => Ok(EnvironmentInfo::clone(info)),
+            Place::Local(backend, info) => {
+                let sandboxes = backend.sandboxes();
+                let sandbox = tokio::task::spawn_blocking(move || sandboxes.report()).await.ok();
+                Ok(EnvironmentInfo { sandbox, ..EnvironmentInfo::clone(info) })
+            }
             Place::Remote(remote) => remote.info().await,
         }
     }
@@ -112,7 +116,7 @@ impl Environment {
     #[must_use]
     pub fn get_exec_backend(&self) -> Arc<dyn ExecBackend> {
         match &self.place {
-            Place::Local(backend, _) => Arc::clone(backend),
+            Place::Local(backend, _) => Arc::new(backend.clone()),
             Place::Remote(remote) => Arc::new(remote.clone()),
         }
     }

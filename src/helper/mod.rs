@@ -12,6 +12,7 @@ use crate::spawn::guard;
 /// A program that uses the library calls this first in `main`, before any thread is started.
 #[must_use]
 pub fn dispatch() -> bool {
+    sandbox::can_be_reentered();
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next().as_deref() {
         Some(word) if word == OsStr::new(guard::WORD) => {

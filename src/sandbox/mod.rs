@@ -25,6 +25,7 @@ mod sock_diag;
 mod view;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use self::error::SandboxError;
@@ -32,10 +33,19 @@ use self::networked::NetworkedRuns;
 use self::placeholders::Placeholders;
 pub use self::prepare::{Held, Prepared, Wanted};
 pub use self::probe::Host;
-use crate::protocol::sandbox::{SandboxBackend, SandboxGap};
+use crate::protocol::sandbox::{SandboxBackend, SandboxGap, SandboxReport};
 
 /// The hidden first argument by which the program becomes the init of a sandbox.
 pub const WORD: &str = "__exec-server-sandbox";
+
+/// This program becomes a helper when it is asked to.
+static REENTERED: AtomicBool = AtomicBool::new(false);
+
+/// Says that this program looks for [`WORD`] before anything else. Without it there are no sandboxes: the program would
+/// be run again, and not as a helper.
+pub fn can_be_reentered() {
+    REENTERED.store(true, Ordering::Relaxed);
+}
 
 /// How policies are enforced.
 #[derive(Debug, Clone, Default)]
@@ -74,6 +84,12 @@ impl Sandboxes {
     pub fn host(&self) -> Arc<Host> {
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(host.get_or_insert_with(|| Arc::new(Host::probe())))
+    }
+
+    /// What there is, for clients, and what the settings make the default. Blocks as [`Self::host`] does.
+    #[must_use]
+    pub fn report(&self) -> SandboxReport {
+        self.host().report(self.settings.backend)
     }
 
     /// What the machine could do it cannot do any more: the next start looks again.

@@ -3,10 +3,11 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 
 use super::plan::{Absence, Base, Failure, Grant, GrantAccess, Plan, Program, Skeleton, View};
 use super::seccomp::{Filter, Sockets};
-use super::{WORD, gaps, landlock, launch};
+use super::{REENTERED, WORD, gaps, landlock, launch};
 use crate::protocol::sandbox::{BackendReport, SandboxBackend, SandboxReport};
 use crate::spawn::isolation::Namespaces;
 use crate::spawn::mark::RunMark;
@@ -36,9 +37,9 @@ impl Host {
         Self { namespaces: namespaces(), landlock: landlock() }
     }
 
-    /// What there is, for clients.
+    /// What there is, for clients. The default is the one that is forced, or the first that there is.
     #[must_use]
-    pub fn report(&self) -> SandboxReport {
+    pub fn report(&self, forced: Option<SandboxBackend>) -> SandboxReport {
         let backend = |name, reason: Option<&String>| BackendReport {
             name,
             available: reason.is_none(),
@@ -48,12 +49,19 @@ impl Host {
             backend(SandboxBackend::Namespaces, self.namespaces.as_ref().err()),
             backend(SandboxBackend::Landlock, self.landlock.as_ref().err()),
         ];
-        let default = backends.iter().find(|backend| backend.available).map(|backend| backend.name);
+        let may_be = |name| forced.is_none_or(|forced| forced == name);
+        let default = backends
+            .iter()
+            .find(|backend| backend.available && may_be(backend.name))
+            .map(|backend| backend.name);
         SandboxReport { backends, default }
     }
 }
 
 fn namespaces() -> Result<UserNamespace, String> {
+    if !REENTERED.load(Ordering::Relaxed) {
+        return Err("this program does not call `exec_server::helper::dispatch` first".to_owned());
+    }
     let used = run(Namespaces { user: true, network: true });
     let Err(reason) = used else { return Ok(UserNamespace::Used) };
     match run(Namespaces { user: false, network: true }) {

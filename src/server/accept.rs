@@ -43,7 +43,7 @@ pub(super) async fn run(listener: BoundListener, site: Arc<Site>, strangers: Arc
             Ok(Some(accepted)) => {
                 let site = Arc::clone(&site);
                 tokio::spawn(async move {
-                    let refusal = inside(accepted.suspect, &site.networked).await;
+                    let refusal = inside(accepted.suspect, &site.shared.sandboxes.networked).await;
                     http::serve(accepted.stream, accepted.peer, site, refusal).await;
                     drop(place);
                 });
@@ -103,7 +103,7 @@ impl Backlog<'_> {
     }
 
     fn is_suspect(&self, site: &Site) -> bool {
-        site.networked.lived_since(self.empty)
+        site.shared.sandboxes.networked.lived_since(self.empty)
     }
 
     /// Accepts, and notes when there was nothing to accept. That the runtime has heard of nothing is not enough.

@@ -26,7 +26,6 @@ use super::host_check;
 use super::stream::ServerStream;
 use crate::config::HostName;
 use crate::rpc::websocket::WebSocket;
-use crate::sandbox::networked::NetworkedRuns;
 use crate::sandbox::origin::Inside;
 
 /// What the head of a request may take; more is answered with 431.
@@ -52,8 +51,6 @@ impl fmt::Display for Peer {
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) shared: Arc<Shared>,
-    /// The sandboxed runs from which nobody may connect.
-    pub(super) networked: Arc<NetworkedRuns>,
     pub(super) authenticator: Arc<Authenticator>,
     /// Reached from this machine only, so that a browser here could be made to reach it.
     pub(super) is_loopback: bool,

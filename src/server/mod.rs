@@ -92,13 +92,12 @@ impl Server {
         let is_exposed = listeners.iter().any(|listener| !listener.is_local());
         let authentication = Authentication::new(settings, is_exposed, variable)?;
         let notice = authentication.notice().map(str::to_owned);
-        let shared = shared(config, mark, &environment, Arc::clone(&sandboxes));
+        let shared = shared(config, mark, &environment, sandboxes);
         let connections = TaskTracker::new();
         let seats = Arc::new(Semaphore::new(config.server.max_connections.get()));
         let site = |listener: &BoundListener| {
             Arc::new(Site {
                 shared: Arc::clone(&shared),
-                networked: Arc::clone(&sandboxes.networked),
                 authenticator: authentication.of(listener.is_local()),
                 is_loopback: matches!(listener, BoundListener::Tcp(..)) && listener.is_local(),
                 allowed_hosts: config.server.allowed_hosts.clone(),
@@ -142,6 +141,9 @@ impl Server {
     /// Serves until `shutdown`, then says goodbye to all connections and ends all processes.
     pub async fn run(self, shutdown: Shutdown) {
         let accepting = TaskTracker::new();
+        // Found out before it is needed.
+        let sandboxes = Arc::clone(&self.shared.sandboxes);
+        tokio::task::spawn_blocking(move || sandboxes.host());
         for (listener, site) in self.sites {
             accepting.spawn(accept::run(listener, site, Arc::clone(&self.strangers)));
         }
@@ -170,10 +172,16 @@ fn shared(
     let home = environment_info::home(&info);
     let codex_home = variable("CODEX_HOME").filter(|home| !home.is_empty()).map(Into::into);
     let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
-    let executor = Executor::new(executor_settings(config, &variable), mark, environment.to_vec(), sandboxes);
+    let executor = Executor::new(
+        executor_settings(config, &variable),
+        mark,
+        environment.to_vec(),
+        Arc::clone(&sandboxes),
+    );
     Arc::new(Shared {
         registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
         info,
+        sandboxes,
         config: Arc::new(EnvironmentConfig::new(home, codex_home, hostname)),
         http: Arc::new(HttpClient::new(http_settings(config, environment))),
         concurrent_requests: config.server.concurrent_requests,

@@ -25,6 +25,7 @@ use crate::process::{Process, end_scope};
 use crate::protocol::process::{
     ListResponse, ProcessId, ProcessState, ProcessSummary, SandboxType, StdinState,
 };
+use crate::sandbox::Sandboxes;
 use crate::spawn::mark::SessionMark;
 use crate::spawn::tree::Scope;
 use attachment::Attached;
@@ -72,6 +73,12 @@ pub struct Session {
 }
 
 impl Session {
+    /// What the sandboxes of its executor share.
+    #[must_use]
+    pub fn sandboxes(&self) -> &Arc<Sandboxes> {
+        self.executor.sandboxes()
+    }
+
     /// A new session, attached to nobody.
     #[must_use]
     pub fn new(client_name: &str, executor: Arc<Executor>) -> Arc<Self> {

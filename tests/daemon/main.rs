@@ -5,9 +5,12 @@
 mod confined;
 mod connection;
 mod control;
+mod doctor;
 mod ending;
 mod endurance;
+mod inside;
 mod jailed;
+mod leftovers;
 mod listeners;
 mod output;
 mod sessions;
