@@ -50,6 +50,7 @@ fn capabilities() -> Capabilities {
         fs_watch_missing: true,
         environment_config_read: true,
         http_header_env_vars: true,
+        sandboxed_file_streaming: true,
         file_write_streaming: true,
         process_control: true,
         process_list: true,

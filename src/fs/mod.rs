@@ -10,7 +10,6 @@ mod handles;
 mod tests;
 mod watch;
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -31,6 +30,7 @@ use crate::protocol::fs::{
 };
 use crate::protocol::process::Empty;
 use crate::protocol::sandbox::SandboxContext;
+use crate::sandbox::Sandboxes;
 
 /// Permission bits that lend a program's owner or group to who runs it.
 const SET_ID: u32 = 0o6000;
@@ -43,6 +43,7 @@ pub type Result<T> = std::result::Result<T, FsError>;
 pub struct FileSystem {
     handles: Arc<Handles>,
     read_limit: u64,
+    sandboxes: Option<Arc<Sandboxes>>,
 }
 
 impl Default for FileSystem {
@@ -62,15 +63,32 @@ impl FileSystem {
     /// A service that refuses to read larger files at once, for a connection that could not carry them.
     #[must_use]
     pub fn with_read_limit(bytes: u64) -> Self {
-        Self { handles: Arc::default(), read_limit: bytes.min(MAX_READ_BYTES) }
+        Self { handles: Arc::default(), read_limit: bytes.min(MAX_READ_BYTES), sandboxes: None }
+    }
+
+    /// Does not show the placeholders of these sandboxes to confined calls.
+    #[must_use]
+    pub fn beside(self, sandboxes: Arc<Sandboxes>) -> Self {
+        Self { sandboxes: Some(sandboxes), ..self }
+    }
+
+    /// What a call under a context may touch; to be asked where blocking is allowed.
+    fn scope(
+        &self,
+        context: Option<SandboxContext>,
+        purpose: Purpose,
+    ) -> impl FnOnce() -> Result<Scope> + Send + 'static {
+        let sandboxes = self.sandboxes.clone();
+        move || Scope::of(context.as_ref(), purpose, sandboxes.as_deref())
     }
 
     /// `fs/readFile`.
     pub async fn read_file(&self, params: ReadFileParams) -> Result<ReadFileResponse> {
         let path = params.path.to_native_path()?;
         let limit = self.read_limit;
+        let scope = self.scope(params.sandbox, Purpose::Reading);
         let content = blocking(move || {
-            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Reading)?;
+            let scope = scope()?;
             fsops::read_file(scope.route(&path), links(params.follow_symlinks), limit)
         })
         .await?;
@@ -85,6 +103,7 @@ impl FileSystem {
             Some(true) => Atomic::Require,
             Some(false) => Atomic::Never,
         };
+        let scope = self.scope(params.sandbox, Purpose::Changing);
         blocking(move || {
             let mut content = params.data_base64.into_bytes();
             let content = STANDARD.decode_inplace(&mut content).map_err(|_| {
@@ -93,7 +112,7 @@ impl FileSystem {
                     "invalid base64 in dataBase64: standard alphabet with padding is required",
                 )
             })?;
-            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Changing)?;
+            let scope = scope()?;
             fsops::write_file(scope.route(&path), content, atomic, links(params.follow_symlinks))
         })
         .await?;
@@ -105,15 +124,26 @@ impl FileSystem {
         let path = params.path.to_native_path()?;
         let slot = self.handles.reserve(&params.handle_id)?;
         let handles = Arc::clone(&self.handles);
+        let purpose = match params.mode {
+            OpenMode::Read => Purpose::Reading,
+            OpenMode::Replace => Purpose::Changing,
+        };
+        let scope = self.scope(params.sandbox, purpose);
         // The slot is filled or given back even if nobody waits for the answer any more.
-        blocking(move || match open_file(&path, params.mode, params.sandbox.as_ref()) {
-            Ok(file) => {
-                let _ = slot.set(file);
-                Ok(OpenResponse { handle_id: params.handle_id })
-            }
-            Err(error) => {
-                handles.release(&params.handle_id, &slot);
-                Err(error)
+        blocking(move || {
+            let opened = scope().and_then(|scope| match params.mode {
+                OpenMode::Read => fsops::open_for_reading(scope.route(&path)),
+                OpenMode::Replace => fsops::open_for_replacing(scope.route(&path)),
+            });
+            match opened {
+                Ok(file) => {
+                    let _ = slot.set(file);
+                    Ok(OpenResponse { handle_id: params.handle_id })
+                }
+                Err(error) => {
+                    handles.release(&params.handle_id, &slot);
+                    Err(error)
+                }
             }
         })
         .await
@@ -156,8 +186,9 @@ impl FileSystem {
     /// `fs/createDirectory`.
     pub async fn create_directory(&self, params: CreateDirectoryParams) -> Result<Empty> {
         let path = params.path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Changing);
         blocking(move || {
-            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Changing)?;
+            let scope = scope()?;
             fsops::create_directory(scope.route(&path), params.recursive, links(params.follow_symlinks))
         })
         .await?;
@@ -167,8 +198,9 @@ impl FileSystem {
     /// `fs/getMetadata`.
     pub async fn get_metadata(&self, params: GetMetadataParams) -> Result<Metadata> {
         let path = params.path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Reading);
         let info = blocking(move || {
-            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Reading)?;
+            let scope = scope()?;
             fsops::metadata(scope.route(&path), links(params.follow_symlinks))
         });
         info.await.map(describe)
@@ -177,8 +209,9 @@ impl FileSystem {
     /// `fs/canonicalize`.
     pub async fn canonicalize(&self, params: CanonicalizeParams) -> Result<CanonicalizeResponse> {
         let path = params.path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Reading);
         let resolved = blocking(move || {
-            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Reading)?;
+            let scope = scope()?;
             fsops::canonicalize(scope.route(&path))
         })
         .await?;
@@ -188,8 +221,9 @@ impl FileSystem {
     /// `fs/readDirectory`.
     pub async fn read_directory(&self, params: ReadDirectoryParams) -> Result<ReadDirectoryResponse> {
         let path = params.path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Reading);
         blocking(move || {
-            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Reading)?;
+            let scope = scope()?;
             let entries = fsops::read_directory(scope.route(&path))?;
             let entries = entries.into_iter().map(|entry| list_entry(&path, entry));
             Ok(ReadDirectoryResponse { entries: entries.collect() })
@@ -208,8 +242,9 @@ impl FileSystem {
             follow_directory_symlinks: options.follow_directory_symlinks,
             prune_hidden_directories: options.prune_hidden_directories,
         };
+        let scope = self.scope(params.sandbox, Purpose::Reading);
         let outcome = blocking(move || {
-            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Reading)?;
+            let scope = scope()?;
             fsops::walk(scope.route(&path), &limits)
         })
         .await?;
@@ -232,8 +267,9 @@ impl FileSystem {
             force: params.force,
             links: links(params.follow_symlinks),
         };
+        let scope = self.scope(params.sandbox, Purpose::Changing);
         blocking(move || {
-            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Changing)?;
+            let scope = scope()?;
             fsops::remove(scope.route(&path), options)
         })
         .await?;
@@ -244,8 +280,9 @@ impl FileSystem {
     pub async fn copy(&self, params: CopyParams) -> Result<Empty> {
         let source = params.source_path.to_native_path()?;
         let destination = params.destination_path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Changing);
         blocking(move || {
-            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Changing)?;
+            let scope = scope()?;
             fsops::copy(scope.route(&source), scope.route(&destination), params.recursive)
         })
         .await?;
@@ -261,8 +298,9 @@ impl FileSystem {
     pub async fn rename(&self, params: RenameParams) -> Result<Empty> {
         let source = params.source_path.to_native_path()?;
         let destination = params.destination_path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Changing);
         blocking(move || {
-            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Changing)?;
+            let scope = scope()?;
             fsops::rename(scope.route(&source), scope.route(&destination), params.replace)
         })
         .await?;
@@ -272,8 +310,9 @@ impl FileSystem {
     /// `fs/setPermissions`.
     pub async fn set_permissions(&self, params: SetPermissionsParams) -> Result<Empty> {
         let path = params.path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Changing);
         blocking(move || {
-            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Changing)?;
+            let scope = scope()?;
             if scope.is_limited() && params.mode.bits() & SET_ID != 0 {
                 return Err(FsError::invalid("other", "a sandboxed call cannot set setuid or setgid bits"));
             }
@@ -286,19 +325,13 @@ impl FileSystem {
     /// `fs/createSymlink`.
     pub async fn create_symlink(&self, params: CreateSymlinkParams) -> Result<Empty> {
         let path = params.path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Changing);
         blocking(move || {
-            let scope = Scope::of(params.sandbox.as_ref(), Purpose::Changing)?;
+            let scope = scope()?;
             fsops::create_symlink(scope.route(&path), &params.target)
         })
         .await?;
         Ok(Empty {})
-    }
-}
-
-fn open_file(path: &Path, mode: OpenMode, sandbox: Option<&SandboxContext>) -> Result<File> {
-    match mode {
-        OpenMode::Read => fsops::open_for_reading(Scope::of(sandbox, Purpose::Reading)?.route(path)),
-        OpenMode::Replace => fsops::open_for_replacing(Scope::of(sandbox, Purpose::Changing)?.route(path)),
     }
 }
 

@@ -1,6 +1,7 @@
 use std::num::NonZeroU64;
 
 use super::*;
+use crate::path_uri::PathUri;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use test_case::test_case;
@@ -267,6 +268,21 @@ fn a_context_may_be_an_array_of_its_members() {
         members.iter().map(|member| named.get(member).cloned().unwrap_or_else(|| absent(member))).collect();
     let by_place: SandboxContext = serde_json::from_value(json!(array)).unwrap();
     assert_eq!(by_place, serde_json::from_value(named).unwrap());
+}
+
+#[test]
+fn a_context_that_a_client_makes_is_read_as_it_is_meant() {
+    let cwd = PathUri::parse("file:///w").unwrap();
+    let mut context = SandboxContext::from_permission_profile(PermissionProfile::workspace_write(), cwd);
+    let sent = |context: &SandboxContext, path: &str| {
+        let Files::Limited(policy) = compile(json!(context)).unwrap().files else { panic!("no limits") };
+        access(&policy, path)
+    };
+    for (path, expected) in [("/w/x", Access::Write), ("/tmp/x", Access::Write), ("/x", Access::Read)] {
+        assert_eq!(sent(&context, path), expected, "{path}");
+    }
+    context.workspace_roots.clear();
+    assert_eq!(sent(&context, "/w/x"), Access::Read);
 }
 
 /// Paths of one to four names out of few, so that many are above or below each other.

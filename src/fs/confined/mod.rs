@@ -13,6 +13,7 @@ use super::Result;
 use crate::fsops::{ErrorClass, FsError, Route};
 use crate::policy::{FilePolicy, Files, Policy, PolicyError, Surroundings};
 use crate::protocol::sandbox::SandboxContext;
+use crate::sandbox::Sandboxes;
 use crate::sandbox::ground::Ground;
 
 /// What a call is for.
@@ -39,7 +40,11 @@ impl Scope {
     /// # Errors
     ///
     /// The context cannot be enforced.
-    pub(super) fn of(context: Option<&SandboxContext>, purpose: Purpose) -> Result<Self> {
+    pub(super) fn of(
+        context: Option<&SandboxContext>,
+        purpose: Purpose,
+        sandboxes: Option<&Sandboxes>,
+    ) -> Result<Self> {
         let Some(context) = context else { return Ok(Self::Everything) };
         let temporary_directory = std::env::var_os("TMPDIR").map(PathBuf::from);
         let surroundings = Surroundings { cwd: None, temporary_directory: temporary_directory.as_deref() };
@@ -50,7 +55,10 @@ impl Scope {
                 "sandboxUnavailable",
                 "useLegacyLandlock: that mechanism cannot enforce the entries of this policy; leave it out",
             )),
-            Files::Limited(policy) => Ok(Self::Limited(Box::new(View::of(&Ground::lay(&policy))))),
+            Files::Limited(policy) => {
+                let placeholders = sandboxes.map(|sandboxes| &sandboxes.placeholders);
+                Ok(Self::Limited(Box::new(View::of(&Ground::lay(&policy), placeholders))))
+            }
         }
     }
 

@@ -74,7 +74,7 @@ fn lay(case: &Case) -> Laid {
     }
     let globs = case.glob.iter().map(|glob| DenyGlob::new(glob, Some(&base), None).unwrap()).collect();
     let policy = FilePolicy::new(rules, globs);
-    let view = View::of(&Ground::lay(&policy));
+    let view = View::of(&Ground::lay(&policy), None);
     Laid { _dir: dir, base, policy, view }
 }
 

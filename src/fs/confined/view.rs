@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,7 @@ use rustix::io::{Errno, Result};
 use crate::fsops::{Guard, Look, Want};
 use crate::policy::{Access, DenyGlob, PathTree};
 use crate::sandbox::ground::Ground;
+use crate::sandbox::placeholders::{Identity, Placeholders};
 
 /// All that is there of `/dev` and `/proc`, whatever the policy says: the rest is about the server or the machine.
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
@@ -35,10 +36,12 @@ pub(in crate::fs) struct View {
     globs: Vec<DenyGlob>,
     /// The rules that forbid something, by their paths in lower case.
     folded: HashMap<String, PathBuf>,
+    /// Directories that stand for nothing: they keep running sandboxes from creating what is protected.
+    placeholders: HashSet<PathBuf>,
 }
 
 impl View {
-    pub(super) fn of(ground: &Ground) -> Self {
+    pub(super) fn of(ground: &Ground, placeholders: Option<&Placeholders>) -> Self {
         let is_fixed = |path: &Path| path.starts_with("/dev") || path.starts_with("/proc");
         let own = ground.rules().iter().filter(|(path, _)| !is_fixed(path));
         let mut rules: PathTree<Access> = own.map(|(path, rule)| (path.to_owned(), rule.access)).collect();
@@ -57,7 +60,8 @@ impl View {
         }
         let closed = rules.iter().filter(|(_, access)| matches!(access, Access::Read | Access::Deny));
         let folded = closed.map(|(path, _)| (fold(path), path.to_owned())).collect();
-        Self { rules, globs: ground.globs().to_vec(), folded }
+        let placeholders = placeholders.map(|known| standing(ground, known)).unwrap_or_default();
+        Self { rules, globs: ground.globs().to_vec(), folded, placeholders }
     }
 
     fn access(&self, path: &Path) -> Access {
@@ -80,6 +84,11 @@ impl View {
     /// Whether a rule is about exactly this path.
     fn is_ruled(&self, path: &Path) -> bool {
         self.rule_at_or_above(path).is_some_and(|(at, _)| fold(at) == fold(path))
+    }
+
+    /// Whether a path is there only to keep something from being there.
+    fn stands_for_nothing(&self, path: &Path) -> bool {
+        !self.placeholders.is_empty() && path.ancestors().any(|above| self.placeholders.contains(above))
     }
 
     fn leads_on(&self, path: &Path) -> bool {
@@ -107,6 +116,21 @@ impl View {
     }
 }
 
+/// The placeholders at the rules of a ground, or where what is missing of their paths begins.
+fn standing(ground: &Ground, known: &Placeholders) -> HashSet<PathBuf> {
+    let closed = ground.rules().iter().filter(|(_, rule)| rule.access != Access::Write);
+    let paths = closed.flat_map(|(path, _)| {
+        let in_writable = move |above: &&Path| *above == path || ground.access(above) == Access::Write;
+        path.ancestors().take_while(in_writable)
+    });
+    let is_placeholder = |path: &&Path| {
+        path.symlink_metadata().is_ok_and(|metadata| {
+            known.is_placeholder(Identity { device: metadata.dev(), inode: metadata.ino() })
+        })
+    };
+    paths.filter(is_placeholder).map(Path::to_owned).collect()
+}
+
 fn fold(path: &Path) -> String {
     path.to_string_lossy().to_lowercase()
 }
@@ -124,6 +148,9 @@ impl Guard for View {
     fn permits(&self, path: &Path, kind: Option<FileType>, want: Want) -> Result<()> {
         if want == Want::Displace {
             return self.permits_displacing(path, kind);
+        }
+        if want != Want::Write && self.stands_for_nothing(path) {
+            return Err(Errno::NOENT);
         }
         match (self.access(path), want) {
             (Access::Read | Access::Write, Want::Read) | (Access::Write, Want::Write)
@@ -155,7 +182,8 @@ impl Guard for View {
     }
 
     fn shows(&self, path: &Path) -> bool {
-        self.rules.covering(path).is_some_and(|(_, access)| *access != Access::Hidden) || self.leads_on(path)
+        let is_covered = self.rules.covering(path).is_some_and(|(_, access)| *access != Access::Hidden);
+        (is_covered || self.leads_on(path)) && !self.stands_for_nothing(path)
     }
 
     fn denies_name(&self, path: &Path) -> bool {

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::trace::{Trace, trace};
+use super::trace::{Trace, Tracer};
 use super::{Ground, Origin, Presence, Rule};
 use crate::policy::{Access, DenyGlob, FilePolicy, PathTree};
 
@@ -31,6 +31,7 @@ pub(super) struct Layout {
     /// Links on the way to rules, and whether what they lead to may be read.
     links: Vec<(PathBuf, bool)>,
     globs: Vec<DenyGlob>,
+    tracer: Tracer,
 }
 
 impl Layout {
@@ -41,12 +42,13 @@ impl Layout {
             git_granted: BTreeSet::new(),
             links: Vec::new(),
             globs: Vec::new(),
+            tracer: Tracer::default(),
         };
         for (path, access) in policy.rules().iter() {
             layout.entry(path, *access);
         }
         for glob in policy.globs() {
-            let root = trace(glob.root());
+            let root = layout.tracer.trace(glob.root());
             if root.real != glob.root() {
                 layout.globs.push(glob.below(root.real));
             }
@@ -57,7 +59,7 @@ impl Layout {
     }
 
     fn entry(&mut self, path: &Path, access: Access) {
-        let Trace { real, presence, links } = trace(path);
+        let Trace { real, presence, links } = self.tracer.trace(path);
         let is_there = !matches!(presence, Presence::Missing { .. } | Presence::Link);
         self.links.extend(links.into_iter().map(|link| (link, is_there && access.reads())));
         if access == Access::Write {
@@ -113,15 +115,15 @@ impl Layout {
         self.protect(&place);
     }
 
-    fn is_in_granted_git(&self, path: &Path) -> bool {
-        let real = trace(path).real;
+    fn is_in_granted_git(&mut self, path: &Path) -> bool {
+        let real = self.tracer.trace(path).real;
         let decides = |above: &&Path| self.rules.at(above).is_some() || self.git_granted.contains(*above);
         real.ancestors().find(decides).is_some_and(|above| self.git_granted.contains(above))
     }
 
     /// Keeps a path, the links that it leads over and what it leads to from being changed, where they could be.
     fn protect(&mut self, place: &Path) {
-        let Trace { real, presence, links } = trace(place);
+        let Trace { real, presence, links } = self.tracer.trace(place);
         for link in links {
             self.hold(link, Presence::Link);
         }

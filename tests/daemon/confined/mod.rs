@@ -1,5 +1,6 @@
 //! File calls under a sandbox context: what they reach, and that nothing else is ever read or changed.
 
+mod agreement;
 mod attempts;
 mod battery;
 mod behaviour;
@@ -82,6 +83,8 @@ impl Room {
             ("w/f", "inside"),
             ("w/sub/g", "inside"),
             ("w/tree/t", "inside"),
+            // A link that a deny glob names leads here: a process is denied both, a file call the link.
+            ("w/linked", "inside"),
             ("w/prep/hooks/pre-commit", "planted"),
             ("w/src/esc/planted", "planted"),
             ("w/src/.codex/planted", "planted"),
@@ -110,7 +113,7 @@ impl Room {
             ("w/environ", "/proc/self/environ"),
             ("w/loop", "loop"),
             ("w/alias", "a.env"),
-            ("w/link.env", "f"),
+            ("w/link.env", "linked"),
             ("w/den-link", "den"),
             ("w/key-link", "key"),
             ("w/meta", ".git"),
