@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Daemon, Run, Start, uri, work_dir};
+use crate::support::{Client, Daemon, Run, Start, uri};
 
 /// A workspace `w` and a place `out` beside it, with a file `secret`.
 struct Area {
