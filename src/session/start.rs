@@ -308,6 +308,7 @@ fn spec(params: &StartParams, executor: &super::Executor) -> Result<ProcessSpec,
         env: env::child_environment(exec.env_policy.as_ref(), executor.environment(), &exec.env),
         terminal: exec.tty.then(|| params.options.size.unwrap_or_default()),
         pipe_stdin: exec.pipe_stdin,
+        inherited: Vec::new(),
     })
 }
 
