@@ -12,6 +12,7 @@ for _@MARK@_name _@MARK@_value in "${(@kv)galiases}"; do _@MARK@_out+=(global-al
 for _@MARK@_name _@MARK@_value in "${(@kv)saliases}"; do _@MARK@_out+=(suffix-alias "$_@MARK@_name" "$_@MARK@_value"); done
 for _@MARK@_name in "${(@k)parameters[(R)*export*]}"; do _@MARK@_out+=(export "$_@MARK@_name" "${(P)_@MARK@_name}"); done
 for _@MARK@_name in "${(@k)parameters[(R)array*]}"; do
+  if [[ $_@MARK@_name = _@MARK@_* ]] { continue }
   if [[ $_@MARK@_name != fpath && $parameters[$_@MARK@_name] = *(special|tied)* ]] { continue }
   _@MARK@_value=("${(@P)_@MARK@_name}")
   _@MARK@_out+=(array "$_@MARK@_name" "$parameters[$_@MARK@_name]" $#_@MARK@_value "${_@MARK@_value[@]}")
