@@ -239,7 +239,9 @@ mod tests {
     fn a_switch_has_two_words() {
         assert_eq!((from_text::<bool>("true"), from_text::<bool>("false")), (Ok(true), Ok(false)));
         assert_eq!(bool::read(Input::Toml(&true.into()), &bool::BOUNDS), Ok(true));
-        for wrong in [Input::Text("yes"), Input::Text(""), Input::Toml(&1.into()), Input::Toml(&"true".into())] {
+        for wrong in
+            [Input::Text("yes"), Input::Text(""), Input::Toml(&1.into()), Input::Toml(&"true".into())]
+        {
             assert!(bool::read(wrong, &bool::BOUNDS).is_err(), "{wrong:?}");
         }
     }

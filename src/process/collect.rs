@@ -93,7 +93,8 @@ impl Collected {
 
 impl Drop for Collected {
     fn drop(&mut self) {
-        let (Some(running), Ok(runtime)) = (self.running.take(), tokio::runtime::Handle::try_current()) else {
+        let (Some(running), Ok(runtime)) = (self.running.take(), tokio::runtime::Handle::try_current())
+        else {
             return;
         };
         runtime.spawn(kill(running));

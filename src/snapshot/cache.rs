@@ -97,7 +97,10 @@ enum SlotState {
     #[default]
     Empty,
     /// `begun` tells this capture from a later one of the same key.
-    Running { flight: WeakShared<Flight>, begun: u64 },
+    Running {
+        flight: WeakShared<Flight>,
+        begun: u64,
+    },
     Ready(Arc<Snapshot>),
 }
 
@@ -239,7 +242,8 @@ impl Table {
     /// Notes a use. A key that is new to its session takes the place of the one that was used least recently.
     fn touch(&mut self, id: Id) -> u64 {
         self.uses += 1;
-        let is_full = |table: &Self| table.slots.keys().filter(|other| other.0 == id.0).count() >= OF_A_SESSION;
+        let is_full =
+            |table: &Self| table.slots.keys().filter(|other| other.0 == id.0).count() >= OF_A_SESSION;
         if !self.slots.contains_key(&id) && is_full(self) {
             let oldest = self.least_used(|other, _| other.0 == id.0);
             oldest.and_then(|oldest| self.slots.remove(&oldest));

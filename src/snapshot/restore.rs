@@ -16,6 +16,7 @@ use crate::process::env::Variables;
 use crate::spawn::Inherited;
 
 const STATE_PATH: &[u8] = b"/dev/fd/9";
+const BASH_ENV: &[u8] = b"BASH_ENV";
 
 /// The state of a shell after its start-up files, for any number of starts.
 #[derive(Debug)]
@@ -50,14 +51,19 @@ impl Snapshot {
         spec.inherited.push(Inherited { fd: Arc::clone(&self.script), number: STATE_DESCRIPTOR });
         let shown_as = spec.arg0.as_ref().unwrap_or(&spec.argv[0]).clone();
         match &self.replay {
-            Replay::Bash { prelude } if starts_in_posix_mode(&shown_as, &spec.env) => {
+            // Without `--norc` bash may take its input for a network connection and read the file after all.
+            Replay::Bash { prelude, .. } if starts_in_posix_mode(&shown_as, &spec.env) => {
                 prelude_before(&mut spec.argv, &["--norc", "-c"], prelude, shown_as);
             }
-            Replay::Bash { .. } => {
-                // Without `--norc` bash may take its input for a network connection and read the file after all.
-                spec.argv.splice(1..2, ["--norc", "-c"].map(str::to_owned));
-                if let Some(kept) = spec.env.insert(b"BASH_ENV".to_vec(), STATE_PATH.to_vec()) {
+            Replay::Bash { prelude, as_startup_file } => {
+                if let Some(kept) = spec.env.remove(BASH_ENV) {
                     spec.env.insert(KEPT_BASH_ENV.into(), kept);
+                }
+                if *as_startup_file {
+                    spec.env.insert(BASH_ENV.to_vec(), STATE_PATH.to_vec());
+                    spec.argv.splice(1..2, ["--norc", "-c"].map(str::to_owned));
+                } else {
+                    prelude_before(&mut spec.argv, &["--norc", "-c"], prelude, shown_as);
                 }
             }
             Replay::Prelude { flag, prelude } => prelude_before(&mut spec.argv, &[flag], prelude, shown_as),
@@ -120,7 +126,7 @@ mod tests {
 
     #[test]
     fn bash_keeps_its_command_line() {
-        let bash = snapshot(Replay::Bash { prelude: "PRE".into() });
+        let bash = snapshot(Replay::Bash { prelude: "PRE".into(), as_startup_file: true });
         let spec = restored(&bash, &["bash", "-lc", "true", "zero", "one"], None, &[]);
         assert_eq!(spec.argv, ["bash", "--norc", "-c", "true", "zero", "one"]);
         assert_eq!(env(&spec, "BASH_ENV").as_deref(), Some("/dev/fd/9"));
@@ -131,14 +137,21 @@ mod tests {
 
     #[test]
     fn in_posix_mode_there_is_a_prelude() {
-        let bash = snapshot(Replay::Bash { prelude: "PRE".into() });
+        let bash = snapshot(Replay::Bash { prelude: "PRE".into(), as_startup_file: true });
         let prelude = ["/bin/sh", "--norc", "-c", "PRE", "/bin/sh", "true"];
         assert_eq!(restored(&bash, &["/bin/sh", "-lc", "true"], None, &[]).argv, prelude);
-        for (arg0, variable) in [(Some("sh"), ("A", "1")), (None, ("POSIXLY_CORRECT", "")), (None, ("SHELLOPTS", "a:posix"))] {
+        for (arg0, variable) in
+            [(Some("sh"), ("A", "1")), (None, ("POSIXLY_CORRECT", "")), (None, ("SHELLOPTS", "a:posix"))]
+        {
             let spec = restored(&bash, &["bash", "-lc", "true", "zero", "one"], arg0, &[variable]);
             assert_eq!(spec.argv, ["bash", "--norc", "-c", "PRE", "zero", "true", "one"]);
             assert_eq!(env(&spec, "BASH_ENV"), None);
         }
+        let bash = snapshot(Replay::Bash { prelude: "PRE".into(), as_startup_file: false });
+        let spec = restored(&bash, &["bash", "-lc", "true"], None, &[("BASH_ENV", "mine")]);
+        assert_eq!(spec.argv, ["bash", "--norc", "-c", "PRE", "bash", "true"]);
+        // It must not be read, and come back.
+        assert_eq!((env(&spec, "BASH_ENV"), env(&spec, KEPT_BASH_ENV).as_deref()), (None, Some("mine")));
         let zsh = snapshot(Replay::Prelude { flag: "-fc", prelude: "PRE".into() });
         assert_eq!(
             restored(&zsh, &["zsh", "-lc", "true"], Some("shown"), &[]).argv,
@@ -148,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_script_cannot_be_changed() {
-        let snapshot = snapshot(Replay::Bash { prelude: String::new() });
+        let snapshot = snapshot(Replay::Bash { prelude: String::new(), as_startup_file: true });
         let path = format!("/proc/self/fd/{}", snapshot.script.as_raw_fd());
         for _ in 0..2 {
             assert_eq!(std::fs::read(&path).unwrap(), b"state");

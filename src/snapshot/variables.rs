@@ -69,11 +69,7 @@ impl Changes {
     ///
     /// What was passed unchanged is in the environment of each start anyway, if it belongs there; a variable of one
     /// request must not get into another's that way.
-    pub(super) fn between(
-        passed: &Variables,
-        exported: &Variables,
-        policy: Option<&ExecEnvPolicy>,
-    ) -> Self {
+    pub(super) fn between(passed: &Variables, exported: &Variables, policy: Option<&ExecEnvPolicy>) -> Self {
         let names = NameFilter::new(policy);
         let is_set_by_policy =
             |name: &[u8]| policy.is_some_and(|policy| policy.set.keys().any(|set| set.as_bytes() == name));
@@ -156,7 +152,8 @@ mod tests {
     #[test]
     fn the_policy_filters_once() {
         let exported = variables("PLAIN=1 MY_KEY=1 my_token=1 PLUS=1 SET=profile OTHER=1");
-        let carried = |policy: &ExecEnvPolicy| Changes::between(&Variables::new(), &exported, Some(policy)).set;
+        let carried =
+            |policy: &ExecEnvPolicy| Changes::between(&Variables::new(), &exported, Some(policy)).set;
         assert_eq!(carried(&policy("PLU?", "SET=s", "")), variables("PLAIN=1 OTHER=1"));
         assert_eq!(carried(&policy("", "", "pl* *key")), variables("PLAIN=1 PLUS=1"));
         let everything = ExecEnvPolicy { ignore_default_excludes: true, ..policy("", "", "") };

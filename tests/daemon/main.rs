@@ -9,6 +9,7 @@ mod endurance;
 mod listeners;
 mod output;
 mod sessions;
+mod snapshot_state;
 mod standard_io;
 mod starting;
 mod support;

@@ -10,8 +10,9 @@ use crate::snapshot::shell::{Replay, State};
 use crate::snapshot::variables::Changes;
 
 fn snapshot(bytes: usize) -> Snapshot {
-    let replay = Replay::Bash { prelude: String::new() };
-    Snapshot::new(Changes::default(), State { exported: Vec::new(), script: vec![b'x'; bytes], replay }).unwrap()
+    let replay = Replay::Bash { prelude: String::new(), as_startup_file: true };
+    Snapshot::new(Changes::default(), State { exported: Vec::new(), script: vec![b'x'; bytes], replay })
+        .unwrap()
 }
 
 fn key(number: u8) -> Key {
@@ -56,7 +57,11 @@ async fn three_captures_a_second_apart() {
     for _ in 0..3 {
         assert_eq!(bad(&session, 1, CaptureError::Exit).await, "failed");
         advance(Duration::from_millis(999)).await;
-        let expected = if session.cache.table().slots[&(session.session, key(1))].failures.spent { "spent" } else { "too soon" };
+        let expected = if session.cache.table().slots[&(session.session, key(1))].failures.spent {
+            "spent"
+        } else {
+            "too soon"
+        };
         assert_eq!(good(&session, 1).await, expected);
         advance(Duration::from_millis(1)).await;
     }
@@ -194,7 +199,11 @@ async fn one_limit_of_bytes_for_all_sessions() {
     assert_eq!(word(&two.obtain(key(2), large(1000)).await), "captured");
     assert_eq!(cache.table().bytes(), 3 * size);
     assert_eq!(good(&one, 1).await, "restored");
-    assert_eq!(word(&two.obtain(key(1), large(1000)).await), "captured", "used least recently, in the other session");
+    assert_eq!(
+        word(&two.obtain(key(1), large(1000)).await),
+        "captured",
+        "used least recently, in the other session"
+    );
     let answer = two.obtain(key(3), large(4000)).await;
     assert_eq!(word(&answer), "failed");
     let Answer::Fallback(fallback) = answer else { unreachable!() };

@@ -14,19 +14,16 @@ pub(super) const STATE: &str = include_str!("scripts/bash_state.sh");
 /// The variable that carries the value of `BASH_ENV` past its use for the state.
 pub(in crate::snapshot) const KEPT_BASH_ENV: &str = "__EXEC_SERVER_BASH_ENV";
 
-/// Run as the file of `BASH_ENV`: the value that it has for the command.
-const KEEP_BASH_ENV: &[u8] = b"if [[ ${BASH_ENV-} == /dev/fd/9 ]]; then
-if [[ -v __EXEC_SERVER_BASH_ENV ]]; then BASH_ENV=$__EXEC_SERVER_BASH_ENV; else unset -v BASH_ENV; fi
-unset -v __EXEC_SERVER_BASH_ENV
-fi
+/// Gives `BASH_ENV` the value that it has for the command.
+const KEEP_BASH_ENV: &[u8] = b"if [[ ${BASH_ENV-} == /dev/fd/9 ]]; then unset -v BASH_ENV; fi
+if [[ -v __EXEC_SERVER_BASH_ENV ]]; then export BASH_ENV=$__EXEC_SERVER_BASH_ENV; unset -v __EXEC_SERVER_BASH_ENV; fi
 ";
 
 /// Begins every prelude of bash and of sh; the script knows by it how it is run.
 pub(super) const PRELUDE: &str = r"\. /dev/fd/9 2>/dev/null;";
 
 /// Options that a shell has from its start, or that only mean something at a terminal.
-const NEVER_TURNED_OFF: [&str; 7] =
-    ["emacs", "history", "monitor", "noexec", "onecmd", "privileged", "vi"];
+const NEVER_TURNED_OFF: [&str; 7] = ["emacs", "history", "monitor", "noexec", "onecmd", "privileged", "vi"];
 const NEVER_TURNED_ON: [&str; 2] = ["noexec", "onecmd"];
 /// Turned on at the end, each in its own way.
 const LAST: [&str; 3] = ["errexit", "posix", "xtrace"];
@@ -77,7 +74,11 @@ pub(super) fn read(fields: Fields, mark: &Mark, names: &NameFilter) -> Result<St
     answer.arrays.retain(|(name, _)| !mark.names(name) && !is_of_shell(name) && !names.excludes(name));
     let script = answer.script();
     let trace = if has(&answer.options, "xtrace") { r"\set -x;" } else { "" };
-    let replay = Replay::Bash { prelude: format!(r#"{PRELUDE}\eval "\shift;{trace}$1""#) };
+    let replay = Replay::Bash {
+        prelude: format!(r#"{PRELUDE}\eval "\shift;{trace}$1""#),
+        // In a start-up file it would start the debugger.
+        as_startup_file: !has(&answer.shopts, "extdebug"),
+    };
     Ok(State { exported: answer.exported, script, replay })
 }
 
@@ -198,7 +199,8 @@ fn has(list: &str, name: &str) -> bool {
 
 /// The names in lines such as `set +o NAME` or `shopt -s NAME`.
 fn option_names(lines: &[u8]) -> Vec<String> {
-    let names = lines.split(|byte| *byte == b'\n').filter_map(|line| line.rsplit(|byte| *byte == b' ').next());
+    let names =
+        lines.split(|byte| *byte == b'\n').filter_map(|line| line.rsplit(|byte| *byte == b' ').next());
     let is_name = |name: &&[u8]| {
         !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte))
     };

@@ -50,6 +50,8 @@ pub(super) enum Replay {
     Bash {
         /// See [`Replay::Prelude`].
         prelude: String,
+        /// False if the prelude serves everywhere.
+        as_startup_file: bool,
     },
     /// By a text in place of the command, which runs the script and then evaluates the command, its second argument.
     Prelude {

@@ -12,7 +12,8 @@ pub(super) const STATE: &str = include_str!("scripts/sh_state.sh");
 const OF_THE_RUN: [&str; 6] = ["interactive", "stdin", "noexec", "privileged", "debug", "xtrace"];
 
 pub(super) fn read(mut fields: Fields, mark: &Mark) -> Result<State, CaptureError> {
-    let (mut options, mut exports, mut aliases, mut descriptors) = (Vec::new(), Vec::new(), Vec::new(), false);
+    let (mut options, mut exports, mut aliases, mut descriptors) =
+        (Vec::new(), Vec::new(), Vec::new(), false);
     while let Some(tag) = fields.next() {
         let value = field(&mut fields)?;
         match tag.as_slice() {
@@ -111,9 +112,13 @@ mod tests {
 
     #[test]
     fn aliases() {
-        assert_eq!(assignments(b"mi='printf \"x\"'\na;b='c'\n"), pairs(&[("mi", "printf \"x\""), ("a;b", "c")]));
+        assert_eq!(
+            assignments(b"mi='printf \"x\"'\na;b='c'\n"),
+            pairs(&[("mi", "printf \"x\""), ("a;b", "c")])
+        );
         assert_eq!(assignments(b"junk\n"), None);
-        let script = script(&["nounset".to_owned(), "stdin".to_owned()], &[(b"a;b".to_vec(), b"it's".to_vec())]);
+        let script =
+            script(&["nounset".to_owned(), "stdin".to_owned()], &[(b"a;b".to_vec(), b"it's".to_vec())]);
         assert_eq!(script, b"\\exec 9<&-\n\\alias 'a;b'='it'\\''s'\n\\set -o nounset\n");
     }
 

@@ -8,8 +8,9 @@ use crate::snapshot::records::{Fields, Mark};
 
 pub(super) const SCRIPT: &str = include_str!("scripts/zsh.zsh");
 
-/// Options that belong to how the shell is run, and those that the prelude turns on at its end.
-const NOT_IN_SCRIPT: [&str; 12] = [
+/// Options that belong to how the shell is run, and those that are turned on in another way.
+const NOT_IN_SCRIPT: [&str; 13] = [
+    "allexport",
     "exec",
     "interactive",
     "monitor",
@@ -27,6 +28,13 @@ const NOT_IN_SCRIPT: [&str; 12] = [
 const QUOTES: &str = "rcquotes";
 /// Turned on at the end of the prelude, since it would be traced.
 const TRACES: [&str; 2] = ["xtrace", "verbose"];
+/// Last, or what is assigned to after it would be exported. By assignment only where nothing else is left: it leaves a
+/// variable of the option's name.
+const EXPORT_ALL: &[u8] =
+    b"if (( ${+functions[setopt]} )); then options[allexport]=on; else setopt allexport; fi\n";
+/// Attributes of arrays, as zsh names them and as its `typeset` takes them.
+const ATTRIBUTES: [(&str, char); 5] =
+    [("export", 'x'), ("lower", 'l'), ("readonly", 'r'), ("unique", 'U'), ("upper", 'u')];
 /// An array that zsh keeps and that has no mark of it.
 const SIGNALS: &[u8] = b"signals";
 
@@ -63,9 +71,9 @@ pub(super) fn read(fields: Fields, mark: &Mark, names: &NameFilter) -> Result<St
     if !answer.readable {
         return Err(CaptureError::BadRecord("zsh cannot read a function as it prints it"));
     }
-    answer.arrays.retain(|array| {
-        !mark.names(&array.name) && array.name != SIGNALS && !names.excludes(&array.name)
-    });
+    answer
+        .arrays
+        .retain(|array| !mark.names(&array.name) && array.name != SIGNALS && !names.excludes(&array.name));
     let script = answer.script();
     let prelude = answer.prelude()?;
     let replay = Replay::Prelude { flag: "-fc", prelude };
@@ -95,7 +103,8 @@ impl Answer {
         Ok(answer)
     }
 
-    /// What puts the state back: from the functions on by assignments alone, which no function can stand in for.
+    /// What puts the state back: from the functions on by assignments alone, which no function can stand in for. The
+    /// last group is read whole before any of it is run, since options change how zsh reads.
     fn script(&self) -> Vec<u8> {
         let mut script = Vec::from(RELEASE);
         if self.is_on(QUOTES) {
@@ -108,9 +117,14 @@ impl Answer {
         push_table(&mut script, "aliases", &self.aliases);
         push_table(&mut script, "galiases", &self.global_aliases);
         push_table(&mut script, "saliases", &self.suffix_aliases);
-        let options = self.options.iter().filter(|(name, _)| !NOT_IN_SCRIPT.contains(&name.as_str()));
-        let words = options.map(|(name, on)| format!(" {name} {}", if *on { "on" } else { "off" }));
-        script.extend(format!("options=({} )\n", words.collect::<String>()).into_bytes());
+        script.extend_from_slice(b"{\n");
+        for (name, on) in self.options.iter().filter(|(name, _)| !NOT_IN_SCRIPT.contains(&name.as_str())) {
+            script.extend(format!("options[{name}]={}\n", if *on { "on" } else { "off" }).into_bytes());
+        }
+        if self.is_on("allexport") {
+            script.extend_from_slice(EXPORT_ALL);
+        }
+        script.extend_from_slice(b"}\n");
         script
     }
 
@@ -145,11 +159,7 @@ impl Array {
         let is = |word: &str| self.kind.split('-').any(|one| one == word);
         if !is("special") {
             let mut flags = String::from(if is("association") { "A" } else { "a" });
-            for (attribute, flag) in [("unique", "U"), ("lower", "l"), ("upper", "u"), ("readonly", "r")] {
-                if is(attribute) {
-                    flags.push_str(flag);
-                }
-            }
+            flags.extend(ATTRIBUTES.iter().filter(|(attribute, _)| is(attribute)).map(|(_, flag)| flag));
             script.extend(format!("typeset -{flags} ").into_bytes());
         }
         script.extend_from_slice(&self.name);

@@ -3,7 +3,7 @@ _@MARK@_set=$SHELLOPTS _@MARK@_shopt=$BASHOPTS _@MARK@_posix=${POSIXLY_CORRECT+=
 # is needed runs in subshells that have lost the functions of its name.
 {
 \trap - DEBUG ERR RETURN
-\set +aefkuvx
+\set +aekuvx -f
 IFS=$' \t\n'
 _@MARK@_functions=$(\unset -f declare set shopt @WITHHELD@ && \unset -v POSIXLY_CORRECT && \declare -f) || \exit
 _@MARK@_tools=$(\unset -f typeset @WITHHELD@ && \unset -v POSIXLY_CORRECT && { \typeset -f declare set shopt || [[ x ]]; }) || \exit
