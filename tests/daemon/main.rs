@@ -10,6 +10,7 @@ mod listeners;
 mod output;
 mod sessions;
 mod snapshot_state;
+mod snapshots;
 mod standard_io;
 mod starting;
 mod support;
