@@ -9,6 +9,7 @@ mod endurance;
 mod listeners;
 mod output;
 mod sessions;
+mod snapshot_profiles;
 mod snapshot_state;
 mod snapshots;
 mod standard_io;

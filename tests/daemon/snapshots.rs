@@ -10,13 +10,13 @@ use test_case::test_case;
 use super::support::{Client, Daemon, LIMIT, Marker, Run, Start, eventually, machine, work_dir};
 
 /// A home whose start-up file counts how often it runs.
-struct Home(tempfile::TempDir);
+pub(super) struct Home(tempfile::TempDir);
 
 const HELPER: &str = "helper() { printf helper; }\n";
 const PROBE: &str = "if command -v helper >/dev/null; then helper; else printf plain; fi";
 
 impl Home {
-    fn new(shell: &str, profile: &str) -> Self {
+    pub(super) fn new(shell: &str, profile: &str) -> Self {
         let home = Self(work_dir());
         home.write(shell, profile);
         home
@@ -31,7 +31,7 @@ impl Home {
         std::fs::write(self.path().join(name), format!("printf x >> \"$HOME/runs\"\n{profile}")).unwrap();
     }
 
-    fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         self.0.path()
     }
 
@@ -39,7 +39,7 @@ impl Home {
         std::fs::read(self.path().join("runs")).map_or(0, |runs| runs.len())
     }
 
-    fn start(&self, shell: &str, command: &str) -> Start {
+    pub(super) fn start(&self, shell: &str, command: &str) -> Start {
         let path = if shell == "bash as sh" { "/bin/bash".to_owned() } else { format!("/bin/{shell}") };
         let name = if shell == "bash as sh" { "sh" } else { shell };
         let start = Start::argv([path.as_str(), "-lc", command])
@@ -63,7 +63,7 @@ impl Home {
 }
 
 /// The state that the answer tells, and what the command did.
-async fn run(client: &Client, start: &Start) -> (String, Run) {
+pub(super) async fn run(client: &Client, start: &Start) -> (String, Run) {
     let answer = client.start(start).await;
     let told = &answer["shellSnapshot"];
     let state = told["state"].as_str().unwrap_or("none").to_owned();
@@ -305,16 +305,18 @@ async fn nothing_internal_is_left(shell: &str) {
     let client = daemon.client().await;
     let home = Home::new(shell, "export MINE=1\nset -x\nset -u\n");
     // Traced are the command's own words and nothing before them.
-    let start = home.start(shell, "set +x; for n in 3 4 5 6 7 8 9; do [ -e /dev/fd/$n ] && echo $n; done; env | sort");
+    let start = home
+        .start(shell, "set +x; for n in 3 4 5 6 7 8 9; do [ -e /dev/fd/$n ] && echo $n; done; env | sort");
     for state in ["captured", "restored"] {
         let start = start.clone().named(&format!("{state}-{}", start.id()));
         let (told, run) = run(&client, &start).await;
         assert_eq!(told, state);
         let text = run.text();
-        let names: Vec<&str> = text.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
+        let names: Vec<&str> =
+            text.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
         let expected: &[&str] = match shell {
             "sh" => &["ENV", "HOME", "MINE", "PATH", "PWD"],
-            "zsh" => &["ENV", "HOME", "LOGNAME", "MINE", "OLDPWD", "PATH", "PWD", "SHLVL", "_"],
+            "zsh" => &["ENV", "HOME", "LOGNAME", "MINE", "OLDPWD", "PWD", "SHLVL", "_"],
             _ => &["ENV", "HOME", "MINE", "PATH", "PWD", "SHLVL", "_"],
         };
         assert_eq!(names, expected, "{text}");
@@ -330,17 +332,24 @@ async fn functions_with_the_names_of_all_tools(shell: &str) {
     let daemon = Daemon::start().await;
     let client = daemon.client().await;
     let tools = match shell {
-        "bash" => "unset declare typeset printf echo command set env trap compgen alias shopt wc exit shift test source export local",
-        _ => "unset typeset printf print echo command set env trap alias setopt unsetopt functions emulate wc exit source export zmodload local",
+        "bash" => {
+            "unset declare typeset printf echo command set env trap compgen alias shopt wc exit shift test source export local"
+        }
+        _ => {
+            "unset typeset printf print echo command set env trap alias setopt unsetopt functions emulate wc exit source export zmodload local"
+        }
     };
     let shadow = match shell {
         "bash" => format!("for f in {tools}; do builtin eval \"function $f {{ return 0; }}\"; done\n"),
         _ => format!("for f in {tools}; do functions[$f]='return 0'; done\n"),
     };
-    let profile = format!("alias mi='builtin printf A'\nexport MINE=1\nhelper() {{ builtin printf helper; }}\n{shadow}");
+    let profile = format!(
+        "alias mi='builtin printf A'\nexport MINE=1\nhelper() {{ builtin printf helper; }}\n{shadow}"
+    );
     let home = Home::new(shell, &profile);
     for state in ["captured", "restored"] {
-        told(&client, &home.start(shell, "helper; mi; printf lost; builtin printf $MINE"), state, "helperA1").await;
+        told(&client, &home.start(shell, "helper; mi; printf lost; builtin printf $MINE"), state, "helperA1")
+            .await;
     }
 }
 
@@ -354,7 +363,10 @@ async fn bash_options_that_change_how_it_reads() {
         ("set -o posix", "p"),
         ("shopt -s extdebug", "d"),
         ("set -e; set -o posix; shopt -s extdebug", "epd"),
-        ("shopt -s expand_aliases; alias if=false helper='printf not' [[='printf not'; unalias helper [[", ""),
+        (
+            "shopt -s expand_aliases; alias if=false helper='printf not' [[='printf not'; unalias helper [[",
+            "",
+        ),
     ] {
         let home = Home::new("bash", &format!("foo-bar() {{ :; }}\n{HELPER}{options}\n"));
         for state in ["captured", "restored"] {
@@ -369,10 +381,15 @@ async fn bash_env_of_the_command_is_kept_and_not_run_again() {
     let client = daemon.client().await;
     for options in ["", "shopt -s extdebug\n"] {
         let home = Home::new("bash", "export RC=1\n");
-        std::fs::write(home.path().join("env.sh"), format!("printf e >> \"$HOME/env-runs\"\n{HELPER}{options}")).unwrap();
+        std::fs::write(
+            home.path().join("env.sh"),
+            format!("printf e >> \"$HOME/env-runs\"\n{HELPER}{options}"),
+        )
+        .unwrap();
         let file = home.path().join("env.sh").to_str().unwrap().to_owned();
         let policy = home.policy(json!({"set": {"HOME": home.path(), "BASH_ENV": file}}));
-        let start = home.start("bash", "helper; printf '|%s|%s' \"$BASH_ENV\" \"${RC-unset}\"; env | grep -c SERVER");
+        let start =
+            home.start("bash", "helper; printf '|%s|%s' \"$BASH_ENV\" \"${RC-unset}\"; env | grep -c SERVER");
         for state in ["captured", "restored"] {
             let start = start.clone().with("envPolicy", policy.clone()).named(&format!("{options}{state}"));
             told(&client, &start, state, &format!("helper|{file}|unset0\n")).await;
@@ -414,11 +431,8 @@ async fn what_the_policy_filters_is_in_no_run_and_in_no_file(shell: &str) {
         assert!(!text.contains("hunter2"), "{text}");
     }
     assert!(!daemon.log().contains("hunter2"));
-    let found = std::process::Command::new("grep")
-        .args(["-rl", "hunter2"])
-        .arg(daemon.home())
-        .output()
-        .unwrap();
+    let found =
+        std::process::Command::new("grep").args(["-rl", "hunter2"]).arg(daemon.home()).output().unwrap();
     assert!(found.stdout.is_empty(), "{found:?}");
 }
 
@@ -463,6 +477,10 @@ async fn a_background_job_that_prints_does_not_spoil_the_state() {
         let state = answer["shellSnapshot"]["state"].as_str().unwrap();
         let run = client.finish(&start.id()).await;
         let expected = if state == "captured" { "helper" } else { "plain" };
-        assert_eq!((run.text().as_str(), run.stderr.as_slice()), (expected, b"".as_slice()), "{round} {answer}");
+        assert_eq!(
+            (run.text().as_str(), run.stderr.as_slice()),
+            (expected, b"".as_slice()),
+            "{round} {answer}"
+        );
     }
 }

@@ -136,7 +136,8 @@ impl Answer {
             _ => return Err(CaptureError::BadRecord("functions stand in for both `eval` and `builtin`")),
         };
         let traces = TRACES.iter().filter(|name| self.is_on(name));
-        let traces: String = traces.map(|name| format!("options[{name}]=on;")).collect();
+        // The end of the assignment would be traced.
+        let traces: String = traces.map(|name| format!("{{ options[{name}]=on; }} 2>/dev/null;")).collect();
         Ok(format!(r#". /dev/fd/9 2>/dev/null;{evaluator} 'argv=("${{@:2}}");{traces}'"$1""#))
     }
 
