@@ -109,6 +109,15 @@ impl Fields {
         fields.pop();
         Self(fields.into_iter())
     }
+
+    /// Checks and takes away the last two, `total` and the length of all that stand before, as decimal digits.
+    pub(super) fn undisturbed(self) -> Option<Self> {
+        let mut fields = self.0;
+        let said = fields.next_back()?;
+        let is_total = fields.next_back()? == b"total";
+        let total: usize = fields.as_slice().iter().map(Vec::len).sum();
+        (is_total && said == total.to_string().as_bytes()).then_some(Self(fields))
+    }
 }
 
 impl PartialEq for Fields {
@@ -162,6 +171,22 @@ mod tests {
                 _ => None,
             });
             prop_assert_eq!(complete, Some(fields));
+        }
+    }
+
+    #[test]
+    fn what_is_printed_in_between_is_noticed() {
+        let undisturbed = |text: &[u8]| Fields::of(text).undisturbed().map(Iterator::collect::<Vec<_>>);
+        assert_eq!(undisturbed(b"a\0bc\0total\x003\0"), Some(vec![b"a".to_vec(), b"bc".to_vec()]));
+        for disturbed in [
+            b"a\0spam\nbc\0total\x003\0".as_slice(),
+            b"a\0bc\0total\x00spam\n3\0",
+            b"a\0bc\0spam\ntotal\x003\0",
+            b"a\0bc\0",
+            b"a\0",
+            b"",
+        ] {
+            assert_eq!(undisturbed(disturbed), None);
         }
     }
 

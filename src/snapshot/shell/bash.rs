@@ -28,9 +28,6 @@ const NEVER_TURNED_ON: [&str; 2] = ["noexec", "onecmd"];
 /// Turned on at the end, each in its own way.
 const LAST: [&str; 3] = ["errexit", "posix", "xtrace"];
 const READ_ONLY: [&str; 2] = ["login_shell", "restricted_shell"];
-/// Arrays that bash itself keeps; so are all that begin with `BASH_`.
-const OF_THE_SHELL: [&[u8]; 4] = [b"DIRSTACK", b"FUNCNAME", b"GROUPS", b"PIPESTATUS"];
-
 /// What bash says of itself.
 #[derive(Debug, Default)]
 struct Answer {
@@ -39,7 +36,6 @@ struct Answer {
     option_names: Vec<String>,
     shopt_names: Vec<String>,
     functions: Vec<u8>,
-    length: Vec<u8>,
     /// Functions named like what the script itself runs at its end.
     tools: Vec<u8>,
     attributes: Vec<u8>,
@@ -61,9 +57,6 @@ pub(super) fn read(fields: Fields, mark: &Mark, names: &NameFilter) -> Result<St
     if !answer.descriptors {
         return Err(unopened());
     }
-    if answer.length != answer.functions.len().to_string().as_bytes() {
-        return Err(CaptureError::BadRecord("something else was printed among the functions"));
-    }
     if !answer.readable {
         return Err(CaptureError::BadRecord("bash cannot read a function as it prints it"));
     }
@@ -71,7 +64,7 @@ pub(super) fn read(fields: Fields, mark: &Mark, names: &NameFilter) -> Result<St
     // bash exports no arrays.
     let arrays: BTreeSet<Vec<u8>> = answer.arrays.iter().map(|(name, _)| name.clone()).collect();
     answer.exported.retain(|(name, _)| !arrays.contains(name));
-    answer.arrays.retain(|(name, _)| !mark.names(name) && !is_of_shell(name) && !names.excludes(name));
+    answer.arrays.retain(|(name, _)| !names.excludes(name));
     let script = answer.script();
     let trace = if has(&answer.options, "xtrace") { r"\set -x;" } else { "" };
     let replay = Replay::Bash {
@@ -93,7 +86,6 @@ impl Answer {
                 b"set-names" => answer.option_names = option_names(&value),
                 b"shopt-names" => answer.shopt_names = option_names(&value),
                 b"functions" => answer.functions = value,
-                b"length" => answer.length = value,
                 b"tools" => answer.tools = value,
                 b"attributes" => answer.attributes = value,
                 b"aliases" => answer.aliases = value,
@@ -205,10 +197,6 @@ fn option_names(lines: &[u8]) -> Vec<String> {
         !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte))
     };
     names.filter(is_name).map(|name| String::from_utf8_lossy(name).into_owned()).collect()
-}
-
-fn is_of_shell(array: &[u8]) -> bool {
-    array.starts_with(b"BASH_") || OF_THE_SHELL.contains(&array)
 }
 
 /// What the end of the script runs, so that functions of these names come after it.

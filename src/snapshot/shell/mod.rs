@@ -99,12 +99,10 @@ impl Shell {
     /// # Errors
     /// When the shell is another one, or the fields are not those of its script, or say that the state cannot be put
     /// back, or are too much.
-    pub(super) fn read(
-        self,
-        mut fields: Fields,
-        mark: &Mark,
-        names: &NameFilter,
-    ) -> Result<State, CaptureError> {
+    pub(super) fn read(self, fields: Fields, mark: &Mark, names: &NameFilter) -> Result<State, CaptureError> {
+        let mut fields = fields.undisturbed().ok_or(CaptureError::BadRecord(
+            "something else was printed at the same time, as by a background job",
+        ))?;
         if fields.next().as_deref() != Some(b"shell") {
             return Err(CaptureError::BadRecord("it does not begin with the kind of the shell"));
         }

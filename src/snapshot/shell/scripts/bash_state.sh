@@ -11,28 +11,33 @@ _@MARK@_attributes=$(\unset -f declare @WITHHELD@ && \unset -v POSIXLY_CORRECT &
 (
 \unset -f alias compgen declare eval printf shopt wc
 \unset -v POSIXLY_CORRECT
-\printf '%s\0' '@MARK@' shell bash set "$_@MARK@_set" shopt "$_@MARK@_shopt"
-if case x in x) ;; esac </dev/fd/0; then \printf 'descriptors\0\0'; fi
-\printf '%s\0' functions "$_@MARK@_functions" tools "$_@MARK@_tools" attributes "$_@MARK@_attributes"
-(LC_ALL=C; \printf '%s\0' length "${#_@MARK@_functions}")
+IFS=$'\n'
+_@MARK@_out=(shell bash set "$_@MARK@_set" shopt "$_@MARK@_shopt" set-names "$(\shopt -op)" shopt-names "$(\shopt -p)")
+_@MARK@_out+=(functions "$_@MARK@_functions" tools "$_@MARK@_tools" attributes "$_@MARK@_attributes")
+_@MARK@_out+=(aliases "$(\alias -p)")
+if case x in x) ;; esac </dev/fd/0; then _@MARK@_out+=(descriptors ''); fi
 # Parsed as it will be at the restore, and not run.
 if (\shopt -u expand_aliases; \shopt -s extglob; \eval "_@MARK@ () { [[ x ]]
 $_@MARK@_functions
 $_@MARK@_tools
-}"); then \printf 'readable\0\0'; fi
-\printf 'set-names\0'; \shopt -op; \printf '\0shopt-names\0'; \shopt -p; \printf '\0aliases\0'; \alias -p; \printf '\0'
-IFS=$'\n'
+}"); then _@MARK@_out+=(readable ''); fi
 for _@MARK@_name in $(\declare -ap; \declare -Ap); do
   case $_@MARK@_name in 'declare -'*) ;; *) continue ;; esac
   _@MARK@_name=${_@MARK@_name#declare -* }
   _@MARK@_name=${_@MARK@_name%%=*}
-  case $_@MARK@_name in *[!A-Za-z0-9_]*|'') continue ;; esac
-  \printf 'array\0%s\0' "$_@MARK@_name"; \declare -p "$_@MARK@_name"; \printf '\0'
+  case $_@MARK@_name in
+    *[!A-Za-z0-9_]*|''|_@MARK@_*|BASH_*|DIRSTACK|FUNCNAME|GROUPS|PIPESTATUS) continue ;;
+  esac
+  _@MARK@_out+=(array "$_@MARK@_name" "$(\declare -p "$_@MARK@_name")")
 done
 case $_@MARK@_posix in =*) POSIXLY_CORRECT=${_@MARK@_posix#=} ;; esac
 for _@MARK@_name in $(\compgen -e); do
-  if [[ -v $_@MARK@_name ]]; then \printf 'export\0%s\0%s\0' "$_@MARK@_name" "${!_@MARK@_name}"; fi
+  if [[ -v $_@MARK@_name ]]; then _@MARK@_out+=(export "$_@MARK@_name" "${!_@MARK@_name}"); fi
 done
-\printf '%s\0' wc "$(\printf '%s' "$_@MARK@_functions" | \wc -c)" '@MARK@'
+_@MARK@_out+=(wc "$(\printf '%s' "$_@MARK@_functions" | \wc -c)")
+# A background job may print in between. Lengths are in bytes.
+LC_ALL=C _@MARK@_total=0
+for _@MARK@_name in "${_@MARK@_out[@]}"; do _@MARK@_total=$((_@MARK@_total + ${#_@MARK@_name})); done
+\printf '%s\0' '@MARK@' "${_@MARK@_out[@]}" total "$_@MARK@_total" '@MARK@'
 )
 }

@@ -1,4 +1,4 @@
-case ${ZSH_VERSION-} in ?*) \printf '%s\0' '@MARK@' shell other '@MARK@'; \exit ;; esac
+case ${ZSH_VERSION-} in ?*) \printf '%s\0' '@MARK@' shell other total 10 '@MARK@'; \exit ;; esac
 # ENV names a file by a few kinds of expansion. It is taken apart here and never evaluated.
 _@MARK@_file=${ENV-} _@MARK@_tail=
 while case $_@MARK@_file in '~/'*|'$'*) ;; *) ! \: ;; esac; do

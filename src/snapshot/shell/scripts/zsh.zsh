@@ -1,4 +1,4 @@
-case ${ZSH_VERSION-} in '') \printf '%s\0' '@MARK@' shell other '@MARK@'; \exit ;; esac
+case ${ZSH_VERSION-} in '') \printf '%s\0' '@MARK@' shell other total 10 '@MARK@'; \exit ;; esac
 if [[ -r "${ZDOTDIR:-${HOME-}}/.zshrc" ]]; then \. "${ZDOTDIR:-${HOME-}}/.zshrc"; fi
 _@MARK@_options=("${(@kv)options[@]}")
 options[allexport]=off options[xtrace]=off options[errexit]=off options[errreturn]=off options[unset]=on
@@ -6,7 +6,7 @@ options[ksharrays]=off options[shwordsplit]=off options[glob]=on options[kshtype
 options[multios]=on options[aliases]=off options[rcexpandparam]=off options[globsubst]=off options[kshglob]=off
 options[shglob]=off options[warncreateglobal]=off options[pipefail]=off
 # Gathered by expansions and assignments alone, which no function of the profile can stand in for.
-_@MARK@_out=('@MARK@' shell zsh options "${(j: :)_@MARK@_options}")
+_@MARK@_out=(shell zsh options "${(j: :)_@MARK@_options}")
 for _@MARK@_name _@MARK@_value in "${(@kv)functions}"; do _@MARK@_out+=(function "$_@MARK@_name" "$_@MARK@_value"); done
 for _@MARK@_name _@MARK@_value in "${(@kv)aliases}"; do _@MARK@_out+=(alias "$_@MARK@_name" "$_@MARK@_value"); done
 for _@MARK@_name _@MARK@_value in "${(@kv)galiases}"; do _@MARK@_out+=(global-alias "$_@MARK@_name" "$_@MARK@_value"); done
@@ -40,6 +40,9 @@ else _@MARK@_remove=(unset -f); fi
 "${_@MARK@_remove[@]}" print wc TRAPDEBUG TRAPERR TRAPZERR
 # Read as they will be at the restore.
 if [[ -z "$( { functions=("${(@kv)functions[@]}"); } 2>&1 )" ]]; then _@MARK@_out+=(readable ''); fi
-_@MARK@_out+=(wc "$(\print -rn -- "${(j::)_@MARK@_out}" | \wc -c)" '@MARK@')
-\print -rN -- "${_@MARK@_out[@]}"
+_@MARK@_out+=(wc "$(\print -rn -- "${(j::)_@MARK@_out}" | \wc -c)")
+# A background job may print in between. Lengths are in bytes.
+options[multibyte]=off _@MARK@_total=0
+for _@MARK@_value in "${_@MARK@_out[@]}"; do (( _@MARK@_total += $#_@MARK@_value )); done
+\print -rN -- '@MARK@' "${_@MARK@_out[@]}" total $_@MARK@_total '@MARK@'
 )
