@@ -14,7 +14,7 @@ pub(super) enum Form<'a> {
     /// The command.
     AsGiven,
     /// The shell's start-up files, to learn its state.
-    Capture(&'a Capture),
+    Capture(&'a mut Capture),
     /// The command, in a shell of this state.
     Restored(&'a Snapshot),
 }

@@ -47,8 +47,8 @@ impl Session {
             let live = executor.admit().ok_or(CaptureError::Crowded { max })?;
             let exec = &params.exec;
             let limit = settings.snapshots.capture_limit;
-            let capture = Capture::new(shell, exec.env_policy.clone(), &exec.env, limit);
-            let spec = compose(&params, &executor, Form::Capture(&capture))
+            let mut capture = Capture::new(shell, exec.env_policy.clone(), &exec.env, limit);
+            let spec = compose(&params, &executor, Form::Capture(&mut capture))
                 .map_err(|error| CaptureError::Spawn(error.to_string()))?;
             capture.run(spec, run, live).await
         }

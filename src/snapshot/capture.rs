@@ -28,8 +28,10 @@ pub struct Capture {
     shell: Shell,
     policy: Option<ExecEnvPolicy>,
     mark: Mark,
-    script: String,
+    /// Functions that the request brings.
+    withheld: Vec<String>,
     limit: Duration,
+    prints_first: bool,
 }
 
 impl Capture {
@@ -43,16 +45,17 @@ impl Capture {
     ) -> Self {
         let (before, after) = FUNCTION_VARIABLE;
         let function = |name: &String| Some(name.strip_prefix(before)?.strip_suffix(after)?.to_owned());
-        let functions: Vec<String> = env.keys().filter_map(function).collect();
-        let functions: Vec<&[u8]> = functions.iter().map(String::as_bytes).collect();
-        let mark = Mark::new();
-        let script = shell.script(&mark, &functions);
-        Self { shell, policy, mark, script, limit }
+        let withheld = env.keys().filter_map(function).collect();
+        Self { shell, policy, mark: Mark::new(), withheld, limit, prints_first: false }
     }
 
-    /// Makes the start of `[shell, "-lc", command, …]` the run of this capture.
-    pub fn put_in_place(&self, spec: &mut ProcessSpec) {
-        spec.argv[2].clone_from(&self.script);
+    /// Makes the start of `[shell, "-lc", command, …]`, complete with its environment, the run of this capture.
+    pub fn put_in_place(&mut self, spec: &mut ProcessSpec) {
+        let withheld: Vec<&[u8]> = self.withheld.iter().map(String::as_bytes).collect();
+        let shown_as = spec.arg0.as_ref().unwrap_or(&spec.argv[0]);
+        let command = self.shell.capture(&self.mark, &withheld, shown_as, &spec.env);
+        self.prints_first = command.prints_first;
+        spec.argv.splice(1..3, command.words);
         spec.terminal = None;
         spec.pipe_stdin = false;
     }
@@ -84,7 +87,12 @@ impl Capture {
         loop {
             let count = shell.read(&mut buffer).await.map_err(|_| CaptureError::Exit)?;
             if count == 0 {
-                return Err(CaptureError::Exit);
+                let refused = self.prints_first && scanner.is_untouched();
+                return Err(if refused {
+                    CaptureError::WrongShell(self.shell.name())
+                } else {
+                    CaptureError::Exit
+                });
             }
             match scanner.push(&buffer[..count]) {
                 Progress::More => {}

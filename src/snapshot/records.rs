@@ -58,6 +58,11 @@ impl Scanner {
         Self { mark, held: Vec::new(), begun: false, searched: 0, taken: 0 }
     }
 
+    /// Whether nothing at all has been printed.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.taken == 0
+    }
+
     pub(super) fn push(&mut self, bytes: &[u8]) -> Progress {
         self.taken += bytes.len();
         if self.taken > MAX_OUTPUT {

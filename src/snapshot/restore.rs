@@ -8,8 +8,8 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use super::error::CaptureError;
-use super::shell::bash::KEPT_BASH_ENV;
-use super::shell::{Replay, STATE_DESCRIPTOR, State, starts_in_posix_mode};
+use super::shell::bash::{KEPT_BASH_ENV, starts_in_posix_mode};
+use super::shell::{Replay, STATE_DESCRIPTOR, State};
 use super::variables::Changes;
 use crate::process::ProcessSpec;
 use crate::process::env::Variables;

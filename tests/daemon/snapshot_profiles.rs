@@ -172,3 +172,41 @@ async fn exported_functions_of_bash_come_back_once() {
     let profile = "hello() { builtin printf hi; }; export -f hello";
     is("bash", profile, "bash -c hello; env | grep -c '^BASH_FUNC_hello'", "hi1\n").await;
 }
+
+/// Most login files read the file of interactive shells themselves.
+#[test_case(". ~/.bashrc", 1; "dot")]
+#[test_case("[ -f ~/.bashrc ] && source \"$HOME/.bashrc\"", 1; "guarded")]
+#[test_case("if [ -n \"$BASH_VERSION\" ]; then if [ -f \"$HOME/.bashrc\" ]; then . \"$HOME/.bashrc\"; fi; fi", 1; "as Debian does")]
+#[test_case("export BASH_ENV=$HOME/.bashrc", 1; "as the file of BASH_ENV")]
+#[test_case("export SEEN=0", 1; "not at all")]
+#[test_case("(. ~/.bashrc)", 2; "where its state is lost")]
+#[tokio::test]
+async fn the_file_of_interactive_shells_is_read_once(login: &str, runs: usize) {
+    let daemon = Daemon::start().await;
+    let client = daemon.client().await;
+    let home = Home::new("bash", "export SEEN=1; hello() { printf hi; }\nreturn 1\n");
+    std::fs::write(home.path().join(".bash_profile"), format!("export LOGIN=1\n{login}\n")).unwrap();
+    for state in ["captured", "restored"] {
+        let (told, run) = run(&client, &home.start("bash", "hello; printf '%s' $SEEN$LOGIN")).await;
+        assert_eq!(
+            (told.as_str(), run.text().as_str(), run.stderr.as_slice()),
+            (state, "hi11", b"".as_slice())
+        );
+    }
+    assert_eq!(home.runs(), runs);
+}
+
+#[tokio::test]
+async fn the_first_login_file_that_is_there_counts() {
+    let names = [".bash_profile", ".bash_login", ".profile"];
+    for first in 0..3 {
+        let daemon = Daemon::start().await;
+        let client = daemon.client().await;
+        let home = Home::new("bash", "");
+        for name in &names[first..] {
+            std::fs::write(home.path().join(name), format!("export READ=$READ{name}\n")).unwrap();
+        }
+        let (_, run) = run(&client, &home.start("bash", "shopt -q login_shell; printf $READ")).await;
+        assert_eq!(run.text(), names[first]);
+    }
+}

@@ -35,7 +35,7 @@ impl Home {
         self.0.path()
     }
 
-    fn runs(&self) -> usize {
+    pub(super) fn runs(&self) -> usize {
         std::fs::read(self.path().join("runs")).map_or(0, |runs| runs.len())
     }
 

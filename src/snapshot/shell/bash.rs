@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use super::quote::quoted;
 use super::{RELEASE, Replay, State, field, identifier, own, unopened};
-use crate::process::env::NameFilter;
+use crate::process::env::{NameFilter, Variables};
 use crate::snapshot::error::CaptureError;
 use crate::snapshot::records::{Fields, Mark};
 
+pub(super) const LOGIN: &str = include_str!("scripts/bash_login.sh");
 pub(super) const STARTUP: &str = include_str!("scripts/bash_startup.sh");
 pub(super) const STATE: &str = include_str!("scripts/bash_state.sh");
 
@@ -50,6 +51,21 @@ struct Answer {
 pub(super) fn words(names: &[&[u8]]) -> String {
     let words = names.iter().map(|name| String::from_utf8_lossy(&quoted(name)).into_owned());
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// Whether bash starts in POSIX mode, in which it reads no `BASH_ENV`.
+pub(in crate::snapshot) fn starts_in_posix_mode(shown_as: &str, env: &Variables) -> bool {
+    let name = shown_as.rsplit('/').next().unwrap_or(shown_as);
+    let options = env.get(b"SHELLOPTS".as_slice());
+    matches!(name, "sh" | "-sh")
+        || env.contains_key(b"POSIXLY_CORRECT".as_slice())
+        || env.contains_key(b"POSIX_PEDANTIC".as_slice())
+        || options.is_some_and(|options| options.split(|byte| *byte == b':').any(|option| option == b"posix"))
+}
+
+/// With `BASH_ENV` bash reads that file before a script could read the login files, and there is no other to read.
+pub(super) fn reads_login_files_by_script(shown_as: &str, env: &Variables) -> bool {
+    !starts_in_posix_mode(shown_as, env) && !env.contains_key(b"BASH_ENV".as_slice())
 }
 
 pub(super) fn read(fields: Fields, mark: &Mark, names: &NameFilter) -> Result<State, CaptureError> {

@@ -32,6 +32,15 @@ pub enum Shell {
     Sh,
 }
 
+/// The command line of a capture, without the shell.
+#[derive(Debug)]
+pub(super) struct Command {
+    /// In place of `-lc` and the command.
+    pub(super) words: Vec<String>,
+    /// The script prints something before it reads any file: a shell that prints nothing does not take the words.
+    pub(super) prints_first: bool,
+}
+
 /// What a capture found.
 #[derive(Debug)]
 pub(super) struct State {
@@ -74,7 +83,7 @@ impl Shell {
         }
     }
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bash => "bash",
             Self::Zsh => "zsh",
@@ -82,16 +91,23 @@ impl Shell {
         }
     }
 
-    /// The script of a capture. `withheld` are functions that the request itself brings, which are not of the profile.
-    pub(super) fn script(self, mark: &Mark, withheld: &[&[u8]]) -> String {
-        let parts: &[&str] = match self {
-            Self::Bash => &[bash::STARTUP, bash::STATE],
-            Self::Zsh => &[zsh::SCRIPT],
-            Self::Sh => &[sh::STARTUP, sh::STATE, bash::STATE],
+    /// What a capture runs in place of `-lc` and the command, in a shell shown under this name and with this environment.
+    /// `withheld` are functions that the request itself brings, which are not of the profile.
+    pub(super) fn capture(self, mark: &Mark, withheld: &[&[u8]], shown_as: &str, env: &Variables) -> Command {
+        let (flags, parts): (&[&str], &[&str]) = match self {
+            // bash would read its login files alone, and could not tell whether they read the other file too.
+            Self::Bash if bash::reads_login_files_by_script(shown_as, env) => {
+                (&["--noprofile", "-lc"], &[bash::LOGIN, bash::STATE])
+            }
+            Self::Bash => (&["-lc"], &[bash::STARTUP, bash::STATE]),
+            Self::Zsh => (&["-lc"], &[zsh::SCRIPT]),
+            Self::Sh => (&["-lc"], &[sh::STARTUP, sh::STATE, bash::STATE]),
         };
         let lines = parts.iter().flat_map(|part| part.lines()).filter(|line| !line.starts_with('#'));
         let text = lines.collect::<Vec<_>>().join("\n");
-        text.replace("@MARK@", mark.text()).replace("@WITHHELD@", &bash::words(withheld))
+        let text = text.replace("@MARK@", mark.text()).replace("@WITHHELD@", &bash::words(withheld));
+        let words = flags.iter().map(|flag| (*flag).to_owned()).chain([text]).collect();
+        Command { words, prints_first: flags.len() > 1 }
     }
 
     /// Reads what the script printed.
@@ -149,14 +165,4 @@ fn note_count(answer: &[u8]) {
 /// The variables that are a shell's own export, without those of the capture.
 fn own(exported: Vec<(Vec<u8>, Vec<u8>)>, mark: &Mark) -> Vec<(Vec<u8>, Vec<u8>)> {
     exported.into_iter().filter(|(name, _)| !mark.names(name)).collect()
-}
-
-/// Whether bash starts in POSIX mode, in which it reads no `BASH_ENV`.
-pub(super) fn starts_in_posix_mode(shown_as: &str, env: &Variables) -> bool {
-    let name = shown_as.rsplit('/').next().unwrap_or(shown_as);
-    let options = env.get(b"SHELLOPTS".as_slice());
-    matches!(name, "sh" | "-sh")
-        || env.contains_key(b"POSIXLY_CORRECT".as_slice())
-        || env.contains_key(b"POSIX_PEDANTIC".as_slice())
-        || options.is_some_and(|options| options.split(|byte| *byte == b':').any(|option| option == b"posix"))
 }
