@@ -26,8 +26,12 @@ const ROWS: &[&[Module]] = &[
         ("process", &["sandbox", "spawn", "protocol"]),
         ("fs", &["fsops", "sandbox", "policy", "spawn", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
+        ("snapshot", &["process", "sandbox", "spawn", "protocol"]),
     ],
-    &[("session", &["process", "sandbox", "spawn", "path_uri", "protocol"]), ("http_request", &["protocol"])],
+    &[
+        ("session", &["snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
+        ("http_request", &["protocol"]),
+    ],
     &[(
         "error_map",
         &["session", "http_request", "fs", "environment_config", "process", "sandbox", "policy", "protocol"],
@@ -42,6 +46,7 @@ const ROWS: &[&[Module]] = &[
                 "http_request",
                 "fs",
                 "environment_config",
+                "snapshot",
                 "process",
                 "sandbox",
                 "spawn",
