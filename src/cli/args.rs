@@ -32,6 +32,8 @@ pub enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Say what this machine can do for the server, and how to make it do more.
+    Doctor(Box<DoctorArgs>),
     /// Run a program on a server, as if it ran here.
     Run(RunArgs),
     /// List the processes of a server.
@@ -48,6 +50,18 @@ pub enum ConfigCommand {
     /// Check the settings and print each with its value and where that came from.
     #[command(after_long_help = help::CHECK)]
     Check(Box<ServeArgs>),
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_long_help = help::DOCTOR)]
+pub struct DoctorArgs {
+    /// Say it in JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// How the server would serve.
+    #[command(flatten)]
+    pub serve: ServeArgs,
 }
 
 /// How to reach a server.
@@ -162,8 +176,13 @@ mod tests {
 
     #[test]
     fn help_teaches_at_every_level() {
-        for words in [&["--help"][..], &["config", "check", "--help"], &["run", "--help"], &["ps", "--help"]]
-        {
+        for words in [
+            &["--help"][..],
+            &["config", "check", "--help"],
+            &["doctor", "--help"],
+            &["run", "--help"],
+            &["ps", "--help"],
+        ] {
             let error = Cli::try_parse_from([&["exec-server"], words].concat()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::DisplayHelp);
             assert!(error.to_string().contains("Examples:"), "{words:?}");

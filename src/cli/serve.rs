@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{Config, Settings, state_dir};
-use crate::sandbox::{SandboxSettings, Sandboxes};
+use super::sandboxes;
+use crate::config::Settings;
 use crate::server::{self, Server, Shutdown};
 use crate::spawn::mark::ServerMark;
 use crate::spawn::{guard, reaper};
@@ -34,7 +34,7 @@ async fn run(settings: Settings, mark: ServerMark) -> anyhow::Result<()> {
             tracing::error!(%error, "orphans are not reaped");
         }
     });
-    let sandboxes = Sandboxes::new(sandbox_settings(&settings.config));
+    let sandboxes = sandboxes::of(&settings.config);
     let shared = Arc::clone(&sandboxes);
     tokio::spawn(guard::keep(mark, move || shared.placeholders.journal()));
     let environment = std::env::vars_os().collect();
@@ -53,15 +53,6 @@ async fn run(settings: Settings, mark: ServerMark) -> anyhow::Result<()> {
     drop(stdout);
     server.run(shutdown).await;
     Ok(())
-}
-
-fn sandbox_settings(config: &Config) -> SandboxSettings {
-    SandboxSettings {
-        backend: config.sandbox.backend.forced(),
-        accepted_gaps: config.sandbox.accept_gaps.iter().map(|accepted| accepted.0).collect(),
-        // Without one the guard alone knows of the placeholders.
-        state_dir: state_dir(config.server.state_dir.as_deref(), |name| std::env::var_os(name)).ok(),
-    }
 }
 
 /// The first signal drains, a second one ends at once.

@@ -67,6 +67,15 @@ pub fn check(runs: &NetworkedRuns, connection: &Connection) -> Result<(), Inside
     }
 }
 
+/// Whether owners of TCP sockets can be found here.
+///
+/// # Errors
+/// Why not.
+pub fn can_tell() -> io::Result<()> {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
+    sock_diag::find(nobody, nobody).map(drop)
+}
+
 fn tcp(runs: &NetworkedRuns, peer: SocketAddr, own: SocketAddr) -> Result<(), Inside> {
     let gone = Inside::Undecided("the other side has closed it");
     match sock_diag::find(peer, own)? {

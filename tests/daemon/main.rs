@@ -5,6 +5,7 @@
 mod confined;
 mod connection;
 mod control;
+mod doctor;
 mod ending;
 mod endurance;
 mod inside;
@@ -13,6 +14,9 @@ mod leftovers;
 mod listeners;
 mod output;
 mod sessions;
+mod snapshot_profiles;
+mod snapshot_state;
+mod snapshots;
 mod standard_io;
 mod starting;
 mod support;
