@@ -15,7 +15,7 @@ const ROWS: &[&[Module]] = &[
     &[
         ("fsops", &["path_uri"]),
         ("rpc", &["protocol"]),
-        ("config", &["protocol"]),
+        ("config", &["policy", "protocol"]),
         ("telemetry", &[]),
         ("backend", &["protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
@@ -27,7 +27,10 @@ const ROWS: &[&[Module]] = &[
         ("fs", &["fsops", "spawn", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
     ],
-    &[("session", &["process", "sandbox", "spawn", "path_uri", "protocol"]), ("http_request", &["protocol"])],
+    &[
+        ("session", &["process", "sandbox", "spawn", "path_uri", "protocol"]),
+        ("http_request", &["policy", "protocol"]),
+    ],
     &[(
         "error_map",
         &["session", "http_request", "fs", "environment_config", "process", "sandbox", "policy", "protocol"],

@@ -7,6 +7,7 @@
 mod entries;
 mod error;
 mod glob;
+pub mod hosts;
 mod tree;
 
 use std::path::{Path, PathBuf};
