@@ -1,9 +1,13 @@
 //! What an environment can do, whoever does it: this process, or a server far away.
 //!
-//! The traits are implemented by [`crate::session`] and by [`crate::client`]; callers hold them behind an `Arc` and
+//! The traits are implemented by [`crate::local`] and by [`crate::client`]; callers hold them behind an `Arc` and
 //! cannot tell which. Every behaviour is the same on both sides.
 
+mod files;
+mod http;
+
 use std::collections::VecDeque;
+use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,6 +17,16 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::sync::{Notify, watch};
 
+pub use self::files::{
+    BLOCK_BYTES, CopyOptions, CreateDirectoryOptions, ExecutorFileSystem, FileCall, FileCalls,
+    FileReadStream, FileWriteStream, GetMetadataOptions, OpenFile, ReadFileOptions, RemoveOptions,
+    RenameOptions, WriteFileOptions,
+};
+pub use self::http::{
+    HttpBody, HttpClient, HttpRequest, HttpResponse, RedirectPolicy, RequestHeader, ResponseHeader,
+    StreamedHttpResponse,
+};
+use crate::protocol::code;
 use crate::protocol::envelope::ErrorObject;
 use crate::protocol::process::{
     AccountedRead, ExecParams, ExitReason, ListResponse, LostOutput, OutputTotals, ProcessId,
@@ -81,6 +95,28 @@ pub enum ExecServerError {
 impl From<ErrorObject> for ExecServerError {
     fn from(error: ErrorObject) -> Self {
         Self::Server { code: error.code, message: error.message, data: error.data }
+    }
+}
+
+/// As [`ExecutorFileSystem`] says, with the error inside.
+impl From<ExecServerError> for io::Error {
+    fn from(error: ExecServerError) -> Self {
+        let kind = match &error {
+            ExecServerError::Server { code: code::NOT_FOUND, .. } => io::ErrorKind::NotFound,
+            ExecServerError::Server { code: code::INVALID_REQUEST | code::INVALID_PARAMS, .. } => {
+                io::ErrorKind::InvalidInput
+            }
+            ExecServerError::Unsupported(_) => io::ErrorKind::Unsupported,
+            ExecServerError::TransportDisconnected | ExecServerError::Disconnected(_) => {
+                io::ErrorKind::BrokenPipe
+            }
+            ExecServerError::ConnectTimeout { .. }
+            | ExecServerError::Connect { .. }
+            | ExecServerError::InitializeTimeout(_)
+            | ExecServerError::ConnectionAttempt(_) => io::ErrorKind::NotConnected,
+            ExecServerError::Server { .. } | ExecServerError::Protocol(_) => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
     }
 }
 

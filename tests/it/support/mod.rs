@@ -3,6 +3,7 @@
 pub(crate) mod events;
 pub(crate) mod messages;
 pub(crate) mod params;
+pub(crate) mod place;
 pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod scripted;
