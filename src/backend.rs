@@ -88,8 +88,8 @@ pub enum ExecServerError {
     #[error("{0}")]
     Unsupported(String),
     /// A shared attempt to connect failed.
-    #[error("{0}")]
-    ConnectionAttempt(#[source] Arc<ExecServerError>),
+    #[error(transparent)]
+    ConnectionAttempt(Arc<ExecServerError>),
 }
 
 impl From<ErrorObject> for ExecServerError {
