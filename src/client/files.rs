@@ -1,7 +1,7 @@
 //! Files on a server.
 //!
-//! Calls that only read are sent again when a connection was lost before the answer; others are not, since the server
-//! may have done them. An open file lives as long as its connection, so it never outlives one.
+//! Calls that only read are sent again, a few times, when a connection was lost before the answer; others are not, since
+//! the server may have done them. An open file lives as long as its connection, so it never outlives one.
 
 use std::io;
 use std::sync::Arc;
@@ -47,6 +47,9 @@ enum Effect {
     Changes,
 }
 
+/// A call that only reads is sent so often at most: an answer that breaks its connection would do so for ever.
+const ATTEMPTS: u32 = 5;
+
 /// A capability that a call needs, and what for.
 type Need = Option<&'static str>;
 
@@ -72,11 +75,14 @@ impl RemoteFileSystem {
         Ok((session, live))
     }
 
-    /// Whether a call without an answer is sent again.
-    fn again(&self, error: &CallError, effect: Effect) -> bool {
+    /// Whether a call without an answer is sent again, after so many attempts that were.
+    fn again(&self, error: &CallError, effect: Effect, sent: &mut u32) -> bool {
         match error {
             CallError::NotSent => true,
-            CallError::Unanswered => effect == Effect::Reads && self.reach == Reach::Reconnect,
+            CallError::Unanswered => {
+                *sent += 1;
+                effect == Effect::Reads && self.reach == Reach::Reconnect && *sent < ATTEMPTS
+            }
             CallError::Failed(_) => false,
         }
     }
@@ -88,6 +94,7 @@ impl RemoteFileSystem {
         sandbox: Option<SandboxContext>,
         file_operations: Need,
     ) -> Result<M::Output> {
+        let mut sent = 0;
         loop {
             let (_session, live) = self.live().await?;
             let outcome = match admit(&live, sandbox.as_ref(), file_operations).await {
@@ -96,7 +103,7 @@ impl RemoteFileSystem {
             };
             match outcome {
                 Ok(output) => return Ok(output),
-                Err(error) if self.again(&error, effect) => {}
+                Err(error) if self.again(&error, effect, &mut sent) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -109,6 +116,7 @@ impl RemoteFileSystem {
         sandbox: Option<SandboxContext>,
     ) -> Result<Arc<dyn OpenFile>> {
         let effect = if mode == OpenMode::Read { Effect::Reads } else { Effect::Changes };
+        let mut sent = 0;
         loop {
             let (session, live) = self.live().await?;
             let params = OpenParams {
@@ -119,7 +127,7 @@ impl RemoteFileSystem {
             };
             match RemoteFile::open(session, live, &params).await {
                 Ok(file) => return Ok(Arc::new(file)),
-                Err(error) if self.again(&error, effect) => {}
+                Err(error) if self.again(&error, effect, &mut sent) => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -9,6 +9,8 @@ mod client_process;
 mod client_recovery;
 mod files;
 mod files_connection;
+mod files_model;
+mod files_that_bite;
 mod http;
 mod http_client;
 mod observer;

@@ -8,6 +8,7 @@ pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod scripted;
 pub(crate) mod server;
+pub(crate) mod tree;
 pub(crate) mod web;
 
 use std::time::Duration;

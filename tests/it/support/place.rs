@@ -24,6 +24,11 @@ impl Place {
         Self { environment: Environment::create_for_tests(url).unwrap(), _server: server }
     }
 
+    /// An environment of a server that is there.
+    pub(crate) fn of(environment: Environment, server: ServerProcess) -> Self {
+        Self { environment, _server: Some(server) }
+    }
+
     pub(crate) async fn start(&self, params: ExecParams) -> StartedExecProcess {
         soon(self.environment.get_exec_backend().start(params)).await.unwrap()
     }
