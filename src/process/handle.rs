@@ -13,12 +13,13 @@ use rustix::process::Signal;
 use tokio::io::Interest;
 use tokio::sync::Notify;
 
-use super::actor::{Actor, Source};
+use super::actor::Actor;
 use super::budget::OutputBudget;
 use super::ending::Ending;
 use super::env::Variables;
 use super::log::OutputLog;
 use super::lookup;
+use super::source::Source;
 use super::stdin::{Endpoint, Stdin, WaitingBudget, WriteOutcome};
 use crate::protocol::process::{
     ExecOutputStream, ProcessId, ProcessSignal, SignalTarget, TerminalSize, WriteStatus,

@@ -19,6 +19,7 @@ mod handle;
 pub mod log;
 pub mod lookup;
 mod lost;
+mod source;
 mod spool;
 mod stdin;
 
