@@ -170,6 +170,16 @@ impl FileSystem {
         blocking(move || fsops::metadata(&path, links(params.follow_symlinks))).await.map(describe)
     }
 
+    /// `fs/getMetadata`, where the answer is in memory: it does not block. `None`: [`Self::get_metadata`] knows.
+    #[must_use]
+    pub fn get_metadata_at_once(&self, params: &GetMetadataParams) -> Option<Result<Metadata>> {
+        if params.sandbox.is_some() || !params.follow_symlinks {
+            return None;
+        }
+        let path = params.path.to_native_path().ok()?;
+        fsops::cached_metadata(&path).map(|outcome| outcome.map(describe))
+    }
+
     /// `fs/canonicalize`.
     pub async fn canonicalize(&self, params: CanonicalizeParams) -> Result<CanonicalizeResponse> {
         let path = target(&params.path, params.sandbox.as_ref())?;
