@@ -11,6 +11,7 @@ mod files;
 mod files_connection;
 mod files_model;
 mod files_that_bite;
+mod hostile_copy;
 mod http;
 mod http_client;
 mod observer;
