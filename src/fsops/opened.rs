@@ -15,6 +15,11 @@ use super::resolve::{self, NEVER_WAIT, kind};
 const LISTABLE: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
+/// The longest path that the system takes, with the NUL behind it.
+const PATH_BYTES: usize = 4096;
+/// So many names, of 255 bytes each, are shorter.
+const STEP_NAMES: usize = 15;
+
 /// An open directory. Everything that is done to its entries is done here, and asked of the guard first, if there is one.
 #[derive(Debug)]
 pub(super) struct Directory<'a> {
@@ -69,33 +74,24 @@ impl<'a> Directory<'a> {
         Self::of(fd, self.guarded.as_ref().map(|site| site.guard))
     }
 
-    /// Opens a directory below this one, to list it, where no link may be on the way. An empty path is this one.
-    pub(super) fn open_below(&self, below: &Path) -> Result<Self> {
-        if self.guarded.is_some() {
-            return self.open_below_following(below);
-        }
-        let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
-        let opened = rustix::fs::openat2(&self.fd, below, LISTABLE, Mode::empty(), ResolveFlags::NO_SYMLINKS);
-        let fd = match opened {
-            Err(Errno::NOSYS | Errno::PERM) => {
-                rustix::fs::openat(&self.fd, below, LISTABLE | OFlags::NOFOLLOW, Mode::empty())?
-            }
-            result => result?,
-        };
-        Ok(Self { fd, guarded: None })
-    }
-
-    /// The same, but links are followed.
-    pub(super) fn open_below_following(&self, below: &Path) -> Result<Self> {
+    /// Opens a directory below this one, to list it. An empty path is this one; one that is longer than the system takes
+    /// is followed in several steps. Where links are refused, any on the way is an error.
+    pub(super) fn open_below(&self, below: &Path, links: Links) -> Result<Self> {
         if let Some(site) = &self.guarded {
             let path = site.path.join(below);
             let fd =
                 resolve::open(Route::guarded(&path, site.guard), Links::Follow, LISTABLE, Mode::empty())?;
             return Self::of(fd, Some(site.guard));
         }
-        let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
-        let fd = rustix::fs::openat(&self.fd, below, LISTABLE, Mode::empty())?;
-        Ok(Self { fd, guarded: None })
+        if below.as_os_str().len() < PATH_BYTES {
+            return Ok(Self::at(open_step(&self.fd, below, links)?, None));
+        }
+        let names: Vec<&OsStr> = below.iter().collect();
+        let (first, rest) = names.split_at(STEP_NAMES.min(names.len()));
+        let first = open_step(&self.fd, &first.iter().collect::<PathBuf>(), links)?;
+        let mut steps = rest.chunks(STEP_NAMES).map(|step| step.iter().collect::<PathBuf>());
+        let fd = steps.try_fold(first, |directory, step| open_step(&directory, &step, links))?;
+        Ok(Self::at(fd, None))
     }
 
     /// Opens the directory above this one, to list it.
@@ -206,6 +202,19 @@ impl<'a> Directory<'a> {
     pub(super) fn link_text(&self, name: &OsStr) -> Result<std::ffi::CString> {
         self.check(name, None, Want::Approach)?;
         rustix::fs::readlinkat(&self.fd, name, Vec::new())
+    }
+}
+
+fn open_step(directory: &OwnedFd, below: &Path, links: Links) -> Result<OwnedFd> {
+    let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+    if links == Links::Follow {
+        return rustix::fs::openat(directory, below, LISTABLE, Mode::empty());
+    }
+    match rustix::fs::openat2(directory, below, LISTABLE, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        Err(Errno::NOSYS | Errno::PERM) => {
+            rustix::fs::openat(directory, below, LISTABLE | OFlags::NOFOLLOW, Mode::empty())
+        }
+        result => result,
     }
 }
 

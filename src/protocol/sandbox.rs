@@ -302,3 +302,17 @@ pub struct BackendReport {
     /// Why not.
     pub reason: Option<String>,
 }
+
+impl SandboxContext {
+    /// Whether the context asks for no protection at all, so that running without any honours it.
+    #[must_use]
+    pub fn is_unconfined(&self) -> bool {
+        match &self.permissions {
+            PermissionProfile::Disabled => true,
+            PermissionProfile::External { network } => *network == NetworkPermission::Enabled,
+            PermissionProfile::Managed { file_system, network } => {
+                *file_system == FileSystemPermissions::Unrestricted && *network == NetworkPermission::Enabled
+            }
+        }
+    }
+}
