@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::value::{Bounds, Input, Setting, ValueError};
-use super::words::{AuthMode, HostName, LogFilter, LogFormat, TokenDigest, VariableName};
+use super::words::{
+    AcceptedGap, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest, VariableName,
+};
 use super::{Host, ListenAddress};
 
 /// One row of the table: a key, without its type.
@@ -151,6 +153,16 @@ schema! {
         spool_total_bytes: u64 = 1 << 30;
         /// Directory of that output. Empty: `server.state_dir`, else the temporary directory.
         spool_dir: Option<PathBuf> = None;
+    }
+
+    /// How sandbox policies are enforced.
+    sandbox: SandboxConfig {
+        /// `auto`, `namespaces` or `landlock`. `auto` gives each policy to the first that can enforce all of it; a named
+        /// one that this host does not have refuses every policy that needs it. `exec-server doctor` says what it has.
+        backend: BackendChoice = BackendChoice::Auto;
+        /// What the backend may leave open, where a policy would be refused otherwise: `outsideMetadata`,
+        /// `protectedMetadata`, `proxyPortAnyHost`. Every start reports what its backend leaves open.
+        accept_gaps: Vec<AcceptedGap> = Vec::new();
     }
 
     /// How many processes may live.

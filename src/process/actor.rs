@@ -7,6 +7,7 @@ use tokio::io::unix::AsyncFd;
 use super::handle::{Process, now_ms};
 use super::source::Source;
 use crate::protocol::process::ExitReason;
+use crate::sandbox::Held;
 use crate::spawn::{Child, ExitStatus};
 
 /// How much may wait to be taken before a stream is read again. What a program writes meanwhile stays in its pipe and
@@ -21,13 +22,19 @@ pub struct Actor {
     exit: Option<AsyncFd<Arc<Child>>>,
     sources: [Source; 2],
     abandoned: bool,
+    /// What the sandbox stands on; given back when nothing lives in it any more.
+    held: Option<Held>,
 }
 
 impl Actor {
     pub(super) fn new(process: Arc<Process>, exit: AsyncFd<Arc<Child>>, sources: Vec<Source>) -> Self {
         let mut sources = sources.into_iter();
         let mut next = || sources.next().unwrap_or_else(Source::none);
-        Self { process, exit: Some(exit), sources: [next(), next()], abandoned: false }
+        Self { process, exit: Some(exit), sources: [next(), next()], abandoned: false, held: None }
+    }
+
+    pub(super) fn holding(self, held: Option<Held>) -> Self {
+        Self { held, ..self }
     }
 
     /// Serves the process until it is closed.
@@ -58,6 +65,9 @@ impl Actor {
                 () = feed_stdin(&process) => {}
                 () = process.abandon.notified() => self.abandoned = true,
             }
+        }
+        if let Some(held) = self.held.take() {
+            let _ = tokio::task::spawn_blocking(move || held.release()).await;
         }
         log.close();
         process.release();
