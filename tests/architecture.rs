@@ -17,7 +17,7 @@ const ROWS: &[&[Module]] = &[
         ("rpc", &["protocol"]),
         ("config", &[]),
         ("telemetry", &[]),
-        ("backend", &["protocol"]),
+        ("backend", &["path_uri", "protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
     &[("spawn", &[])],
@@ -33,7 +33,21 @@ const ROWS: &[&[Module]] = &[
     ],
     &[("error_map", &["session", "http_request", "fs", "environment_config", "process", "protocol"])],
     &[
-        ("local", &["error_map", "session", "process", "spawn", "backend", "protocol"]),
+        (
+            "local",
+            &[
+                "error_map",
+                "session",
+                "http_request",
+                "fs",
+                "environment_config",
+                "process",
+                "spawn",
+                "backend",
+                "path_uri",
+                "protocol",
+            ],
+        ),
         (
             "server",
             &[
@@ -52,7 +66,7 @@ const ROWS: &[&[Module]] = &[
                 "protocol",
             ],
         ),
-        ("client", &["backend", "rpc", "protocol"]),
+        ("client", &["backend", "rpc", "path_uri", "protocol"]),
     ],
     &[("environment", &["client", "local", "environment_info", "backend", "protocol"])],
     &[

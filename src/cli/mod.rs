@@ -5,6 +5,7 @@
 pub mod args;
 mod client;
 mod config_check;
+mod cp;
 mod help;
 mod kill;
 mod local;
@@ -48,6 +49,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         None => start(&cli.serve),
         Some(Command::Config { command: ConfigCommand::Check(args) }) => config_check::run(&args),
         Some(Command::Run(args)) => run::run(args),
+        Some(Command::Cp(args)) => cp::run(&args),
         Some(Command::Ps(args)) => ps::run(args),
         Some(Command::Logs(args)) => logs::run(args),
         Some(Command::Kill(args)) => kill::run(args),

@@ -147,6 +147,15 @@ impl FileSystem {
         .await
     }
 
+    /// Closes a handle without waiting. One that is not open is no error.
+    pub fn forget(&self, handle_id: &str) {
+        let Ok(Some(slot)) = self.handles.close(handle_id) else { return };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || drop(slot))),
+            Err(_) => drop(slot),
+        }
+    }
+
     /// `fs/createDirectory`.
     pub async fn create_directory(&self, params: CreateDirectoryParams) -> Result<Empty> {
         let path = target(&params.path, params.sandbox.as_ref())?;
@@ -161,6 +170,16 @@ impl FileSystem {
         blocking(move || fsops::metadata(&path, links(params.follow_symlinks))).await.map(describe)
     }
 
+    /// `fs/getMetadata`, where the answer is in memory: it does not block. `None`: [`Self::get_metadata`] knows.
+    #[must_use]
+    pub fn get_metadata_at_once(&self, params: &GetMetadataParams) -> Option<Result<Metadata>> {
+        if params.sandbox.is_some() || !params.follow_symlinks {
+            return None;
+        }
+        let path = params.path.to_native_path().ok()?;
+        fsops::cached_metadata(&path).map(|outcome| outcome.map(describe))
+    }
+
     /// `fs/canonicalize`.
     pub async fn canonicalize(&self, params: CanonicalizeParams) -> Result<CanonicalizeResponse> {
         let path = target(&params.path, params.sandbox.as_ref())?;
@@ -172,7 +191,7 @@ impl FileSystem {
     pub async fn read_directory(&self, params: ReadDirectoryParams) -> Result<ReadDirectoryResponse> {
         let path = target(&params.path, params.sandbox.as_ref())?;
         blocking(move || {
-            let entries = fsops::read_directory(&path)?;
+            let entries = fsops::read_directory(&path, params.links)?;
             let entries = entries.into_iter().map(|entry| list_entry(&path, entry));
             Ok(ReadDirectoryResponse { entries: entries.collect() })
         })
@@ -296,7 +315,8 @@ fn list_entry(directory: &std::path::Path, entry: fsops::Entry) -> DirectoryEntr
             (raw.to_string_lossy().into_owned(), exact)
         }
     };
-    DirectoryEntry { file_name, is_directory, is_file, path }
+    let link_target = entry.link_target.map(|target| target.to_string_lossy().into_owned());
+    DirectoryEntry { file_name, is_directory, is_file, path, link_target }
 }
 
 fn walk_entry(found: fsops::Found) -> WalkEntry {

@@ -1,6 +1,6 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
@@ -18,6 +18,8 @@ pub struct Entry {
     pub is_directory: bool,
     /// A regular file, or a link to one.
     pub is_file: bool,
+    /// Text of the link that it is, where links were asked for.
+    pub link_target: Option<OsString>,
 }
 
 /// Creates a directory. With `recursive`, its parents too, and it may exist.
@@ -69,12 +71,12 @@ fn create_and_open(parent: impl AsFd, name: &OsStr, mode: Mode) -> rustix::io::R
     }
 }
 
-/// Lists a directory, in no order. Links that lead nowhere are left out.
+/// Lists a directory, in no order. Links that lead nowhere are left out, unless `links` are asked for.
 ///
 /// # Errors
 ///
 /// The path names no directory, or the system refuses.
-pub fn read_directory(path: &Path) -> Result<Vec<Entry>, FsError> {
+pub fn read_directory(path: &Path, links: bool) -> Result<Vec<Entry>, FsError> {
     let failed = |errno| FsError::os("list", path, errno);
     let directory = resolve::open(path, Links::Follow, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
         .map_err(failed)?;
@@ -85,12 +87,26 @@ pub fn read_directory(path: &Path) -> Result<Vec<Entry>, FsError> {
         if name == "." || name == ".." {
             continue;
         }
-        if let Some(kind) = target_kind(&directory, name, entry.file_type()) {
-            let (is_directory, is_file) = (kind == FileType::Directory, kind == FileType::RegularFile);
-            entries.push(Entry { name: name.to_owned(), is_directory, is_file });
+        let link_target = if links { link_text(&directory, name, entry.file_type()) } else { None };
+        let kind = target_kind(&directory, name, entry.file_type());
+        if kind.is_some() || link_target.is_some() {
+            let (is_directory, is_file) =
+                (kind == Some(FileType::Directory), kind == Some(FileType::RegularFile));
+            entries.push(Entry { name: name.to_owned(), is_directory, is_file, link_target });
         }
     }
     Ok(entries)
+}
+
+/// The text of an entry that is a link.
+fn link_text(directory: impl AsFd, name: &OsStr, listed: FileType) -> Option<OsString> {
+    match listed {
+        FileType::Unknown | FileType::Symlink => {
+            let text = rustix::fs::readlinkat(directory, name, Vec::new()).ok()?;
+            Some(OsString::from_vec(text.into_bytes()))
+        }
+        _ => None,
+    }
 }
 
 /// What an entry leads to; nothing if it leads nowhere. Most listings know the kind already.
@@ -108,6 +124,7 @@ pub(super) fn target_kind(directory: impl AsFd, name: &OsStr, listed: FileType) 
 mod tests {
     use super::*;
     use crate::fsops::ErrorClass;
+    use std::collections::BTreeMap;
     use std::os::unix::fs::symlink;
     use test_case::test_matrix;
 
@@ -140,7 +157,7 @@ mod tests {
                 assert_eq!((error.class(), error.kind()), (ErrorClass::Io, kind), "{name} {recursive}");
             }
         }
-        assert!(read_directory(&root.join("real")).unwrap().is_empty());
+        assert!(read_directory(&root.join("real"), false).unwrap().is_empty());
         create_directory(&root.join("link/new"), false, Links::Follow).unwrap();
         assert!(root.join("real/new").is_dir());
     }
@@ -155,7 +172,7 @@ mod tests {
         for (target, link) in [(raw, "lf"), ("d".as_ref(), "ld"), ("nowhere".as_ref(), "dangling")] {
             symlink(target, root.join(link)).unwrap();
         }
-        let mut entries = read_directory(root).unwrap();
+        let mut entries = read_directory(root, false).unwrap();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let found: Vec<_> = entries.iter().map(|e| (e.name.as_os_str(), e.is_directory, e.is_file)).collect();
         let expected = [
@@ -165,6 +182,11 @@ mod tests {
             (raw, false, true),
         ];
         assert_eq!(found, expected);
-        assert_eq!(read_directory(&root.join(raw)).unwrap_err().kind(), "notDirectory");
+        let linked = read_directory(root, true).unwrap();
+        let texts = linked.iter().filter_map(|e| Some((e.name.to_str()?, e.link_target.as_deref()?)));
+        let expected = [("dangling", "nowhere".as_ref()), ("ld", "d".as_ref()), ("lf", raw)];
+        assert_eq!(texts.collect::<BTreeMap<_, &OsStr>>(), BTreeMap::from(expected));
+        assert_eq!(linked.len(), 5);
+        assert_eq!(read_directory(&root.join(raw), false).unwrap_err().kind(), "notDirectory");
     }
 }

@@ -3,6 +3,7 @@
 //! They know no wire and no policy. Everything that could block for ever (pipes, devices) is opened without waiting
 //! and checked on the descriptor, so that what was checked is what is used.
 
+mod cached;
 mod copy;
 mod directory;
 mod error;
@@ -15,6 +16,7 @@ mod resolve;
 mod walk;
 mod write;
 
+pub use cached::cached_metadata;
 pub use copy::copy;
 pub use directory::{Entry, create_directory, read_directory};
 pub use error::{ErrorClass, FsError};

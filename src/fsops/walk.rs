@@ -15,6 +15,11 @@ use crate::path_uri::PathUri;
 const BUDGET: usize = 4 << 20;
 const ITEM_WEIGHT: usize = 64;
 
+/// The longest path that the system takes, with the NUL behind it.
+const PATH_BYTES: usize = 4096;
+/// So many names, of 255 bytes each, are shorter.
+const STEP_NAMES: usize = 15;
+
 /// Where a walk stops, and where it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkLimits {
@@ -133,7 +138,19 @@ impl Walker<'_> {
         Ok(())
     }
 
+    /// Opens a directory below the root; one whose path is longer than the system takes in several steps.
     fn open(&self, root: &OwnedFd, below: &Path) -> rustix::io::Result<OwnedFd> {
+        if below.as_os_str().len() < PATH_BYTES {
+            return self.open_step(root, below);
+        }
+        let names: Vec<&OsStr> = below.iter().collect();
+        let (first, rest) = names.split_at(STEP_NAMES.min(names.len()));
+        let first = self.open_step(root, &first.iter().collect::<PathBuf>())?;
+        rest.chunks(STEP_NAMES)
+            .try_fold(first, |directory, step| self.open_step(&directory, &step.iter().collect::<PathBuf>()))
+    }
+
+    fn open_step(&self, root: &OwnedFd, below: &Path) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
         if self.limits.follow_directory_symlinks {

@@ -4,6 +4,7 @@
 
 mod connection;
 mod control;
+mod copying;
 mod ending;
 mod endurance;
 mod listeners;
