@@ -16,4 +16,5 @@ mod http;
 mod http_client;
 mod observer;
 mod processes;
+mod snapshots;
 mod watch;
