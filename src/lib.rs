@@ -21,5 +21,6 @@ pub mod protocol;
 pub mod rpc;
 pub mod server;
 pub mod session;
+pub mod snapshot;
 pub mod spawn;
 pub mod telemetry;

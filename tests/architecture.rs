@@ -25,8 +25,12 @@ const ROWS: &[&[Module]] = &[
         ("process", &["spawn", "protocol"]),
         ("fs", &["fsops", "spawn", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
+        ("snapshot", &["process", "spawn", "protocol"]),
     ],
-    &[("session", &["process", "spawn", "path_uri", "protocol"]), ("http_request", &["protocol"])],
+    &[
+        ("session", &["snapshot", "process", "spawn", "path_uri", "protocol"]),
+        ("http_request", &["protocol"]),
+    ],
     &[("error_map", &["session", "http_request", "fs", "environment_config", "process", "protocol"])],
     &[
         (
@@ -52,6 +56,7 @@ const ROWS: &[&[Module]] = &[
                 "http_request",
                 "fs",
                 "environment_config",
+                "snapshot",
                 "process",
                 "spawn",
                 "environment_info",

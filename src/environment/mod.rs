@@ -37,7 +37,7 @@ impl Local {
             backend: Arc::new(LocalBackend::default()),
             files: Arc::new(LocalFileSystem::default()),
             http: Arc::new(LocalHttpClient::new()),
-            info: environment_info::gather(|name| std::env::var_os(name)),
+            info: environment_info::gather(|name| std::env::var_os(name), true),
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::spawn::mark::RunMark;
 use crate::spawn::terminal::{Terminal, WindowSize};
 use crate::spawn::tree::{Stream, signal_group, stream_of, terminal_stream};
 use crate::spawn::watched::watched;
-use crate::spawn::{self, Child, Launch, SpawnError, SpawnStage, Stdio};
+use crate::spawn::{self, Child, Inherited, Launch, SpawnError, SpawnStage, Stdio};
 
 /// What to run, decided in every detail.
 #[derive(Debug, Clone)]
@@ -47,6 +47,8 @@ pub struct ProcessSpec {
     pub terminal: Option<TerminalSize>,
     /// Keep standard input open, without a terminal.
     pub pipe_stdin: bool,
+    /// Descriptors besides the standard streams.
+    pub inherited: Vec<Inherited>,
 }
 
 /// Why a process did not start. Nothing runs.
@@ -112,7 +114,7 @@ impl Process {
     ) -> Result<(Arc<Self>, Actor), StartFailure> {
         let id = spec.id.clone();
         let tty = spec.terminal.is_some();
-        let launched = tokio::task::spawn_blocking(move || launch(spec, mark))
+        let launched = tokio::task::spawn_blocking(move || launch(&spec, mark))
             .await
             .map_err(|_| StartFailure::other("the start was interrupted"))??;
         let Launched { child, ends } = launched;
@@ -339,9 +341,15 @@ enum Ends {
     Terminal { terminal: Terminal, stream: Stream },
 }
 
-fn launch(spec: ProcessSpec, mark: RunMark) -> Result<Launched, StartFailure> {
+fn launch(spec: &ProcessSpec, mark: RunMark) -> Result<Launched, StartFailure> {
     let (stdio, ends) =
-        open_streams(&spec).map_err(|error| StartFailure::other(&format!("no streams: {error}")))?;
+        open_streams(spec).map_err(|error| StartFailure::other(&format!("no streams: {error}")))?;
+    let child = execute(spec, stdio, mark)?;
+    Ok(Launched { child, ends })
+}
+
+/// Executes the program on these streams. Blocks for the moment that it takes.
+pub(super) fn execute(spec: &ProcessSpec, stdio: Stdio, mark: RunMark) -> Result<Child, StartFailure> {
     let path = spec.env.get(b"PATH".as_slice()).map(Vec::as_slice);
     let program = &spec.argv[0];
     let candidates = lookup::candidates(program.as_bytes(), path);
@@ -356,10 +364,10 @@ fn launch(spec: ProcessSpec, mark: RunMark) -> Result<Launched, StartFailure> {
         env: strings(spec.env.iter().map(|(name, value)| [name.as_slice(), b"=", value].concat()), "env")?,
         cwd: strings([spec.cwd.as_os_str().as_bytes()], "cwd")?.remove(0),
         stdio,
+        inherited: spec.inherited.clone(),
         mark,
     };
-    let child = spawn::spawn(launch).map_err(|error| StartFailure::from_spawn(&error, &spec))?;
-    Ok(Launched { child, ends })
+    spawn::spawn(launch).map_err(|error| StartFailure::from_spawn(&error, spec))
 }
 
 fn strings<B: Into<Vec<u8>>>(
@@ -390,14 +398,14 @@ fn open_streams(spec: &ProcessSpec) -> io::Result<(Stdio, Ends)> {
 }
 
 /// A pipe whose reading end alone does not block: the program's end must behave as any pipe does.
-fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(super) fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&ours, true)?;
     Ok((ours, theirs))
 }
 
 impl StartFailure {
-    fn other(message: &str) -> Self {
+    pub(super) fn other(message: &str) -> Self {
         Self { kind: StartFailureKind::Other, message: message.to_owned() }
     }
 

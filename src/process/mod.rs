@@ -12,6 +12,7 @@
 
 pub mod actor;
 mod budget;
+mod collect;
 mod ending;
 pub mod env;
 pub mod feed;
@@ -24,6 +25,7 @@ mod spool;
 mod stdin;
 
 pub use budget::OutputBudget;
+pub use collect::Collected;
 pub use ending::end_scope;
 pub use handle::{Process, ProcessError, ProcessSpec, StartFailure, StartFailureKind};
 pub use spool::SpoolSettings;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::process::{OutputBudget, SpoolSettings};
+use crate::snapshot::{SnapshotCache, SnapshotSettings};
 use crate::spawn::mark::ServerMark;
 
 /// Output that all processes together keep in memory.
@@ -25,6 +26,8 @@ pub struct ExecutorSettings {
     pub max_processes: NonZeroUsize,
     /// Live processes of one session.
     pub max_processes_per_session: NonZeroUsize,
+    /// Remembered states of shells.
+    pub snapshots: SnapshotSettings,
 }
 
 impl Default for ExecutorSettings {
@@ -40,6 +43,7 @@ impl Default for ExecutorSettings {
             },
             max_processes: count(8192),
             max_processes_per_session: count(4096),
+            snapshots: SnapshotSettings::default(),
         }
     }
 }
@@ -50,6 +54,7 @@ pub struct Executor {
     settings: ExecutorSettings,
     mark: ServerMark,
     output: Arc<OutputBudget>,
+    snapshots: Arc<SnapshotCache>,
     live: AtomicUsize,
     /// The server's own environment, as policies see it.
     environment: Vec<(OsString, OsString)>,
@@ -64,7 +69,8 @@ impl Executor {
         environment: Vec<(OsString, OsString)>,
     ) -> Arc<Self> {
         let output = OutputBudget::new(MEMORY_FOR_OUTPUT, settings.spool.clone());
-        Arc::new(Self { settings, mark, output, live: AtomicUsize::new(0), environment })
+        let snapshots = SnapshotCache::new(settings.snapshots.cache_bytes);
+        Arc::new(Self { settings, mark, output, snapshots, live: AtomicUsize::new(0), environment })
     }
 
     /// The settings.
@@ -81,6 +87,10 @@ impl Executor {
 
     pub(super) fn output(&self) -> Arc<OutputBudget> {
         Arc::clone(&self.output)
+    }
+
+    pub(super) fn snapshots(&self) -> &Arc<SnapshotCache> {
+        &self.snapshots
     }
 
     pub(super) fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> {

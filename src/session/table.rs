@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::ConnectionId;
 use crate::path_uri::PathUri;
 use crate::process::Process;
-use crate::protocol::process::{ProcessId, SandboxType, StartParams};
+use crate::protocol::process::{ProcessId, SandboxType, ShellSnapshotReport, StartParams};
 
 /// What a start asked for, as far as it is remembered: enough to know it again, and to list it.
 #[derive(Debug)]
@@ -43,13 +43,20 @@ fn digest(params: &StartParams) -> [u8; 32] {
     Sha256::digest(text).into()
 }
 
+/// What a start was given, as its answer says.
+#[derive(Debug, Clone)]
+pub(super) struct Given {
+    pub(super) sandbox: SandboxType,
+    pub(super) shell_snapshot: Option<ShellSnapshotReport>,
+}
+
 /// A name that is taken.
 #[derive(Debug)]
 pub(super) enum Entry {
     /// By a start in progress; `end` is the grace if its end was asked for meanwhile.
     Starting { request: Arc<Request>, end: Option<Duration> },
     /// By a process, running or ended.
-    Present { process: Arc<Process>, request: Arc<Request>, sandbox: SandboxType, order: u64 },
+    Present { process: Arc<Process>, request: Arc<Request>, given: Given, order: u64 },
 }
 
 impl Entry {
@@ -122,14 +129,14 @@ impl Table {
     }
 
     /// The reserved name now means this process. Returns the grace if its end was asked for already.
-    pub(super) fn fill(&mut self, process: &Arc<Process>, sandbox: SandboxType) -> Option<Duration> {
+    pub(super) fn fill(&mut self, process: &Arc<Process>, given: Given) -> Option<Duration> {
         self.started += 1;
         let order = self.started;
         if let Some(entry) = self.entries.get_mut(process.id())
             && let Entry::Starting { request, end } = entry
         {
             let (request, end) = (Arc::clone(request), *end);
-            *entry = Entry::Present { process: Arc::clone(process), request, sandbox, order };
+            *entry = Entry::Present { process: Arc::clone(process), request, given, order };
             return end;
         }
         None
@@ -154,11 +161,11 @@ impl Table {
     pub(super) fn present(&self) -> impl Iterator<Item = Row<'_>> {
         self.entries.values().filter_map(|entry| match entry {
             Entry::Starting { .. } => None,
-            Entry::Present { process, request, sandbox, order } => Some(Row {
+            Entry::Present { process, request, given, order } => Some(Row {
                 process,
                 argv: &request.argv,
                 cwd: &request.cwd,
-                sandbox_type: *sandbox,
+                sandbox_type: given.sandbox,
                 order: *order,
             }),
         })

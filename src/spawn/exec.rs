@@ -12,6 +12,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::Arc;
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
@@ -33,11 +34,25 @@ pub struct Launch {
     pub cwd: CString,
     /// Standard streams.
     pub stdio: Stdio,
+    /// What it inherits besides; nothing else stays open in it.
+    pub inherited: Vec<Inherited>,
     /// The mark of its tree.
     pub mark: RunMark,
 }
 
-/// Standard streams of a child. Everything else is closed in it.
+/// A descriptor that a child inherits besides its standard streams.
+#[derive(Debug, Clone)]
+pub struct Inherited {
+    /// What it refers to.
+    pub fd: Arc<OwnedFd>,
+    /// Its number in the child, 3 to [`HIGHEST_INHERITED`], different from the others'.
+    pub number: RawFd,
+}
+
+/// The highest number that an inherited descriptor may have in the child.
+pub const HIGHEST_INHERITED: RawFd = 255;
+
+/// Standard streams of a child.
 #[derive(Debug)]
 pub enum Stdio {
     /// One descriptor each.
@@ -108,10 +123,19 @@ struct Job {
     stdin: RawFd,
     stdout: RawFd,
     stderr: RawFd,
+    inherited: *const Move,
+    inherited_count: usize,
     terminal: bool,
     mark: Option<u64>,
     failed_stage: SpawnStage,
     failed_errno: c_int,
+}
+
+/// A descriptor of the parent and the number that it gets in the child.
+#[derive(Debug, Clone, Copy)]
+struct Move {
+    from: RawFd,
+    to: RawFd,
 }
 
 /// Executes a program and returns when it has been executed.
@@ -122,8 +146,9 @@ struct Job {
 /// # Errors
 /// [`SpawnError`] with the stage and the OS error. Nothing is left behind.
 pub fn spawn(launch: Launch) -> Result<Child, SpawnError> {
-    let descriptors = Descriptors::above_standard(&launch.stdio)
-        .map_err(|source| SpawnError { stage: SpawnStage::Descriptors, source })?;
+    let no_descriptors = |source| SpawnError { stage: SpawnStage::Descriptors, source };
+    let descriptors = Descriptors::above_standard(&launch.stdio).map_err(no_descriptors)?;
+    let inherited = Moves::above_targets(&launch.inherited).map_err(no_descriptors)?;
     let candidates = pointers(&launch.candidates);
     let argv = pointers(&launch.argv);
     let env = pointers(&launch.env);
@@ -136,6 +161,8 @@ pub fn spawn(launch: Launch) -> Result<Child, SpawnError> {
         stdin,
         stdout,
         stderr,
+        inherited: inherited.moves.as_ptr(),
+        inherited_count: inherited.moves.len(),
         terminal: matches!(launch.stdio, Stdio::Terminal(_)),
         mark: launch.mark.limit(),
         failed_stage: SpawnStage::Exec,
@@ -183,6 +210,30 @@ impl<'a> Descriptors<'a> {
             (None, fd) => fd.as_raw_fd(),
         };
         (number(0), number(1), number(2))
+    }
+}
+
+/// Inherited descriptors in the order of their numbers in the child. What is moved lies above all of these numbers, so
+/// that no move overwrites the source of another.
+struct Moves {
+    moves: Vec<Move>,
+    _sources: Vec<OwnedFd>,
+}
+
+impl Moves {
+    fn above_targets(inherited: &[Inherited]) -> io::Result<Self> {
+        let mut inherited: Vec<&Inherited> = inherited.iter().collect();
+        inherited.sort_by_key(|one| one.number);
+        let distinct = inherited.windows(2).all(|pair| pair[0].number != pair[1].number);
+        if !distinct || inherited.iter().any(|one| !(3..=HIGHEST_INHERITED).contains(&one.number)) {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        let above = inherited.last().map_or(3, |last| last.number + 1);
+        let duplicate = |one: &&Inherited| fcntl_dupfd_cloexec(&one.fd, above);
+        let sources = inherited.iter().map(duplicate).collect::<Result<Vec<_>, _>>()?;
+        let moves = sources.iter().zip(&inherited);
+        let moves = moves.map(|(from, one)| Move { from: from.as_raw_fd(), to: one.number }).collect();
+        Ok(Self { moves, _sources: sources })
     }
 }
 
@@ -268,7 +319,7 @@ extern "C" fn child(job: *mut c_void) -> c_int {
         if job.terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) != 0 {
             return fail(job, SpawnStage::Terminal);
         }
-        if libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) != 0 {
+        if !keep_inherited(job) {
             return fail(job, SpawnStage::Descriptors);
         }
         let none = 0_u64;
@@ -283,6 +334,32 @@ extern "C" fn child(job: *mut c_void) -> c_int {
         job.failed_errno = errno;
         libc::_exit(127)
     }
+}
+
+/// Puts the inherited descriptors in their places and closes everything else above the standard streams.
+unsafe fn keep_inherited(job: &Job) -> bool {
+    let mut unkept: u32 = 3;
+    let mut index = 0;
+    while index < job.inherited_count {
+        // SAFETY: below the count that the parent gave; the copy is of plain numbers.
+        let Move { from, to } = unsafe { *job.inherited.add(index) };
+        let number = to.cast_unsigned();
+        // SAFETY: system calls on numbers; a range between two neighbours may be empty, which is skipped.
+        let kept =
+            unsafe { (number == unkept || close_range(unkept, number - 1)) && libc::dup2(from, to) == to };
+        if !kept {
+            return false;
+        }
+        unkept = number + 1;
+        index += 1;
+    }
+    // SAFETY: as above.
+    unsafe { close_range(unkept, u32::MAX) }
+}
+
+unsafe fn close_range(first: u32, last: u32) -> bool {
+    // SAFETY: a system call on numbers; this process owns none of what it closes.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, 0_u32) == 0 }
 }
 
 /// Tries the candidates as `execvp` does: missing ones are passed over, a forbidden one is remembered.
@@ -401,3 +478,6 @@ impl AsRawFd for Child {
         self.pidfd.as_raw_fd()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -67,6 +67,7 @@ impl Guard {
             env: Vec::new(),
             cwd: c"/".to_owned(),
             stdio: Stdio::Separate { stdin: theirs, stdout: roster, stderr: nowhere()? },
+            inherited: Vec::new(),
             mark: RunMark::none(),
         };
         let child = Arc::new(spawn(launch).map_err(|error| error.source)?);
