@@ -15,7 +15,7 @@ const ROWS: &[&[Module]] = &[
     &[
         ("fsops", &["path_uri"]),
         ("rpc", &["protocol"]),
-        ("config", &["protocol"]),
+        ("config", &["policy", "protocol"]),
         ("telemetry", &[]),
         ("backend", &["path_uri", "protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
@@ -30,7 +30,7 @@ const ROWS: &[&[Module]] = &[
     ],
     &[
         ("session", &["snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
-        ("http_request", &["protocol"]),
+        ("http_request", &["policy", "protocol"]),
     ],
     &[(
         "error_map",

@@ -6,7 +6,8 @@ use std::path::{Component, Path};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::io::Errno;
 
-use super::place::{Directory, Place};
+use super::opened::Directory;
+use super::place::Place;
 use super::resolve::{self, open_subdirectory};
 use super::{FsError, Links, Route};
 

@@ -13,6 +13,7 @@ mod guarded;
 mod handle;
 mod metadata;
 mod mutate;
+mod opened;
 mod place;
 mod read;
 mod remove;

@@ -7,18 +7,14 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use super::error::text;
-use super::place::{Directory, Place};
+use super::opened::Directory;
+use super::place::Place;
 use super::{FsError, Links, Route, resolve};
 use crate::path_uri::PathUri;
 
 /// What the answer may weigh: the bytes of paths and messages, and 64 for each item.
 const BUDGET: usize = 4 << 20;
 const ITEM_WEIGHT: usize = 64;
-
-/// The longest path that the system takes, with the NUL behind it.
-const PATH_BYTES: usize = 4096;
-/// So many names, of 255 bytes each, are shorter.
-const STEP_NAMES: usize = 15;
 
 /// Where a walk stops, and where it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,30 +129,12 @@ struct Walker<'a> {
 impl Walker<'_> {
     fn run(&mut self, root: &Directory<'_>) -> Result<(), Full> {
         while let Some((below, depth)) = self.pending.pop_front() {
-            let directory = self.open(root, &below);
+            let follow = self.limits.follow_directory_symlinks;
+            let links = if follow { Links::Follow } else { Links::Refuse };
+            let directory = root.open_below(&below, links);
             self.list(directory, &below, depth)?;
         }
         Ok(())
-    }
-
-    /// Opens a directory below the root; one whose path is longer than the system takes in several steps.
-    fn open<'r>(&self, root: &Directory<'r>, below: &Path) -> rustix::io::Result<Directory<'r>> {
-        if below.as_os_str().len() < PATH_BYTES {
-            return self.open_step(root, below);
-        }
-        let names: Vec<&OsStr> = below.iter().collect();
-        let (first, rest) = names.split_at(STEP_NAMES.min(names.len()));
-        let first = self.open_step(root, &first.iter().collect::<PathBuf>())?;
-        rest.chunks(STEP_NAMES)
-            .try_fold(first, |directory, step| self.open_step(&directory, &step.iter().collect::<PathBuf>()))
-    }
-
-    fn open_step<'r>(&self, root: &Directory<'r>, below: &Path) -> rustix::io::Result<Directory<'r>> {
-        if self.limits.follow_directory_symlinks {
-            root.open_below_following(below)
-        } else {
-            root.open_below(below)
-        }
     }
 
     fn list(

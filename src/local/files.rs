@@ -25,7 +25,7 @@ pub struct LocalFileSystem {
 }
 
 impl LocalFileSystem {
-    /// The files of this machine, where these sandboxes run: their placeholders are not shown to confined calls.
+    /// Does not show the placeholders of these sandboxes to confined calls.
     #[must_use]
     pub fn beside(sandboxes: Arc<Sandboxes>) -> Self {
         Self { service: Arc::new(FileSystem::new().beside(sandboxes)), last_handle: Arc::default() }
