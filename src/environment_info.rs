@@ -19,7 +19,8 @@ struct Account {
     shell: Option<PathBuf>,
 }
 
-/// Gathers the information once, at the start. `snapshots`: whether the state of shells is remembered.
+/// Gathers the information once, at the start. What confines processes is added when it has been found out. `snapshots`:
+/// whether the state of shells is remembered.
 pub fn gather(variable: impl Fn(&str) -> Option<OsString>, snapshots: bool) -> EnvironmentInfo {
     let account = Account::current();
     let not_empty = |name: &str| variable(name).filter(|value| !value.is_empty());
@@ -39,6 +40,7 @@ pub fn gather(variable: impl Fn(&str) -> Option<OsString>, snapshots: bool) -> E
         prepend_path_dirs: Vec::new(),
         temporary_directories: temporary.as_deref().and_then(uri).into_iter().collect(),
         temp_dir: uri(temporary.as_deref().unwrap_or(Path::new("/tmp"))),
+        sandbox: None,
         capabilities: capabilities(snapshots),
     }
 }
@@ -49,12 +51,14 @@ fn capabilities(snapshots: bool) -> Capabilities {
         fs_watch_missing: true,
         environment_config_read: true,
         http_header_env_vars: true,
+        sandboxed_file_streaming: true,
         file_write_streaming: true,
         process_control: true,
         process_list: true,
         session_observe: true,
         output_accounting: true,
         file_operations: true,
+        sandbox_report: true,
         shell_snapshot_v2: snapshots,
         shell_snapshot_report: snapshots,
         ..Capabilities::default()

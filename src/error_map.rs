@@ -2,15 +2,17 @@
 //!
 //! Every match is exhaustive, so that a new error cannot slip through with a code that nobody chose.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::environment_config::ConfigReadError;
 use crate::fs::{ErrorClass, FsError};
 use crate::http_request::{FailureKind, HttpError};
+use crate::policy::PolicyError;
 use crate::process::{ProcessError, StartFailureKind};
 use crate::protocol::code;
 use crate::protocol::envelope::ErrorObject;
 use crate::protocol::process::ProcessId;
+use crate::sandbox::SandboxError;
 use crate::session::{SessionError, StartError};
 
 /// Errors that become an answer.
@@ -29,14 +31,37 @@ impl IntoErrorObject for StartError {
                 let kind = match failure.kind {
                     StartFailureKind::NotFound => "spawnNotFound",
                     StartFailureKind::PermissionDenied => "spawnPermissionDenied",
+                    StartFailureKind::SandboxUnavailable => "sandboxUnavailable",
+                    StartFailureKind::SandboxPreparation => "sandboxPreparation",
                     StartFailureKind::Other => "spawnFailed",
                 };
                 ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": kind }))
             }
-            Self::SandboxUnavailable(_) => {
+            Self::NotAvailable(_) => {
                 ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": "sandboxUnavailable" }))
             }
+            Self::Sandbox(error) => {
+                let (code, data) = sandbox(&error);
+                ErrorObject::new(code, message).with_data(data)
+            }
             Self::Limit { .. } => ErrorObject::new(code::INTERNAL, message),
+        }
+    }
+}
+
+/// What can be seen from the policy alone is the client's to mend; the rest is about this machine.
+fn sandbox(error: &SandboxError) -> (i64, Value) {
+    match error {
+        SandboxError::Policy(PolicyError::Mxc) => {
+            (code::INVALID_PARAMS, json!({ "kind": "sandboxUnavailable", "gaps": [] }))
+        }
+        SandboxError::Policy(PolicyError::Foreign { .. } | PolicyError::NoCwd { .. }) => {
+            (code::INVALID_PARAMS, json!({ "kind": "sandboxPreparation" }))
+        }
+        SandboxError::Policy(PolicyError::Glob { .. } | PolicyError::TooLarge { .. })
+        | SandboxError::Preparation(_) => (code::INTERNAL, json!({ "kind": "sandboxPreparation" })),
+        SandboxError::Unavailable { gaps, .. } => {
+            (code::INTERNAL, json!({ "kind": "sandboxUnavailable", "gaps": gaps }))
         }
     }
 }
@@ -57,7 +82,8 @@ impl IntoErrorObject for FsError {
         let code = match self.class() {
             ErrorClass::NotFound => code::NOT_FOUND,
             ErrorClass::InvalidInput => code::INVALID_REQUEST,
-            ErrorClass::Io | ErrorClass::SandboxUnavailable => code::INTERNAL,
+            ErrorClass::InvalidParams => code::INVALID_PARAMS,
+            ErrorClass::Io | ErrorClass::Unconfined => code::INTERNAL,
         };
         let mut data = json!({ "kind": self.kind() });
         if let Some(errno) = self.errno() {
@@ -90,6 +116,7 @@ impl IntoErrorObject for HttpError {
                     FailureKind::Redirect => "redirect",
                     FailureKind::Body => "body",
                     FailureKind::TooLarge => "tooLarge",
+                    FailureKind::Denied => "denied",
                 };
                 ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": kind }))
             }

@@ -22,12 +22,13 @@ use crate::backend::{
 };
 use crate::error_map::{IntoErrorObject, ProcessCallError};
 use crate::process::feed::Feed;
-use crate::process::log::{Event, Taken};
+use crate::process::log::{Event, Exit, Taken};
 use crate::process::{Process, ProcessError, WaitingBudget, WriteOutcome};
 use crate::protocol::process::{
     AccountedRead, ExecParams, ListResponse, ProcessId, ProcessOutputChunk, ProcessSignal, SignalTarget,
     StartOptions, StartParams, TerminalSize, WriteResponse, WriteStatus,
 };
+use crate::sandbox::{SandboxSettings, Sandboxes};
 use crate::session::{
     ConnectionId, Executor, ExecutorSettings, ReadRequest, Session, read_now, wait_for_news,
 };
@@ -65,17 +66,23 @@ impl LocalBackend {
     /// A backend with its own session.
     #[must_use]
     pub fn new(settings: ExecutorSettings) -> Self {
-        Self::with_mark(settings, ServerMark::new())
+        Self::guarded(settings, ServerMark::new(), Sandboxes::new(SandboxSettings::default()))
     }
 
-    /// A backend whose processes carry a mark that others, such as a guard, know.
+    /// A backend whose processes carry a mark and whose sandboxes leave a journal that others, such as a guard, know.
     #[must_use]
-    pub fn with_mark(settings: ExecutorSettings, mark: ServerMark) -> Self {
+    pub fn guarded(settings: ExecutorSettings, mark: ServerMark, sandboxes: Arc<Sandboxes>) -> Self {
         let grace = settings.grace;
-        let executor = Executor::new(settings, mark, std::env::vars_os().collect());
+        let executor = Executor::new(settings, mark, std::env::vars_os().collect(), sandboxes);
         let session = Session::new("local", executor);
         let waiting = WaitingBudget::new(WAITING_BYTES);
         Self { owner: Arc::new(Owner { session, connection: ConnectionId::next(), waiting, grace }) }
+    }
+
+    /// What its sandboxes share.
+    #[must_use]
+    pub fn sandboxes(&self) -> Arc<Sandboxes> {
+        Arc::clone(self.owner.session.sandboxes())
     }
 
     /// Ends all processes and waits until they have ended.
@@ -191,9 +198,9 @@ fn translate(event: Event, accounting: &Mutex<OutputAccounting>) -> (ExecProcess
         }
         Event::Exited(exit) => {
             accounting.reason = Some(exit.reason);
-            let event =
-                ExecProcessEvent::Exited { seq: exit.seq, exit_code: exit.code, sandbox_denied: Some(false) };
-            (event, exit.seq)
+            let Exit { seq, code: exit_code, sandbox_denied, .. } = exit;
+            let sandbox_denied = Some(sandbox_denied);
+            (ExecProcessEvent::Exited { seq, exit_code, sandbox_denied }, seq)
         }
         Event::Closed { seq, totals } => {
             accounting.totals = Some(totals);

@@ -11,27 +11,31 @@ use std::path::{Path, PathBuf};
 type Module = (&'static str, &'static [&'static str]);
 
 const ROWS: &[&[Module]] = &[
-    &[("path_uri", &[]), ("protocol", &["path_uri"])],
+    &[("path_uri", &[]), ("protocol", &["path_uri"]), ("policy", &["protocol", "path_uri"])],
     &[
         ("fsops", &["path_uri"]),
         ("rpc", &["protocol"]),
-        ("config", &[]),
+        ("config", &["policy", "protocol"]),
         ("telemetry", &[]),
         ("backend", &["path_uri", "protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
     &[("spawn", &[])],
+    &[("sandbox", &["spawn", "policy", "protocol"]), ("doctor", &["sandbox", "protocol"])],
     &[
-        ("process", &["spawn", "protocol"]),
-        ("fs", &["fsops", "spawn", "protocol", "path_uri"]),
+        ("process", &["sandbox", "spawn", "protocol"]),
+        ("fs", &["fsops", "sandbox", "policy", "spawn", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
-        ("snapshot", &["process", "spawn", "protocol"]),
+        ("snapshot", &["process", "sandbox", "spawn", "protocol"]),
     ],
     &[
-        ("session", &["snapshot", "process", "spawn", "path_uri", "protocol"]),
-        ("http_request", &["protocol"]),
+        ("session", &["snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
+        ("http_request", &["policy", "protocol"]),
     ],
-    &[("error_map", &["session", "http_request", "fs", "environment_config", "process", "protocol"])],
+    &[(
+        "error_map",
+        &["session", "http_request", "fs", "environment_config", "process", "sandbox", "policy", "protocol"],
+    )],
     &[
         (
             "local",
@@ -42,6 +46,7 @@ const ROWS: &[&[Module]] = &[
                 "fs",
                 "environment_config",
                 "process",
+                "sandbox",
                 "spawn",
                 "backend",
                 "path_uri",
@@ -58,6 +63,7 @@ const ROWS: &[&[Module]] = &[
                 "environment_config",
                 "snapshot",
                 "process",
+                "sandbox",
                 "spawn",
                 "environment_info",
                 "config",
@@ -70,7 +76,7 @@ const ROWS: &[&[Module]] = &[
     ],
     &[("environment", &["client", "local", "environment_info", "backend", "protocol"])],
     &[
-        ("helper", &["spawn"]),
+        ("helper", &["sandbox", "spawn"]),
         ("fuzzing", &["server", "rpc", "protocol"]),
         (
             "cli",
@@ -79,7 +85,9 @@ const ROWS: &[&[Module]] = &[
                 "client",
                 "local",
                 "server",
+                "doctor",
                 "session",
+                "sandbox",
                 "spawn",
                 "backend",
                 "config",

@@ -116,6 +116,11 @@ fn env_pattern() {
 }
 
 #[test]
+fn hosts() {
+    replay("hosts", checks::hosts, OFFSPRING);
+}
+
+#[test]
 fn params() {
     replay("params", checks::params, OFFSPRING);
 }
@@ -123,6 +128,11 @@ fn params() {
 #[test]
 fn oversize() {
     replay("oversize", checks::oversize, STREAMS);
+}
+
+#[test]
+fn policy() {
+    replay("policy", checks::policy, OFFSPRING);
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! What must hold for any input, as plain functions: the fuzz targets call them, and `tests/fuzz_corpus.rs` calls them
 //! with the corpus and inputs made from it. Each takes the bytes of one input and panics where something does not hold.
 
-use std::path::Path;
+use std::path::{Component, Path};
 
 use exec_server::fuzzing;
 use exec_server::path_uri::PathUri;
+use exec_server::policy::hosts::{Denial, Host, HostPattern, embedded_ipv4, is_public};
+use exec_server::policy::{Files, Policy, Surroundings};
 use exec_server::process::env::Pattern;
 use exec_server::protocol::code;
 use exec_server::protocol::envelope::{Message, OutgoingRequest, RequestId};
 use exec_server::protocol::salvage;
+use exec_server::protocol::sandbox::SandboxContext;
 use serde_json::Value;
 
 /// Input: a message. What is accepted is JSON, and a request comes back from its own encoding.
@@ -51,6 +54,35 @@ pub fn path_uri(input: &[u8]) {
     let path = [b"/", input].concat();
     if !path.contains(&0) {
         comes_back(Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&path)));
+    }
+}
+
+/// Input: a pattern, a line end, a host. A host comes back from its own form and is a pattern of itself alone; what
+/// matches an address of IPv4 matches it in its forms of IPv6 too, and those are public if it is.
+pub fn hosts(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let (pattern, host) = text.split_once('\n').unwrap_or((text, text));
+    let Ok(host) = host.parse::<Host>() else { return };
+    assert_eq!(host.to_string().parse(), Ok(host.clone()));
+    let Ok(own) = host.to_string().parse::<HostPattern>() else {
+        assert!(matches!(&host, Host::Name(_)), "an address is no pattern of itself: {host}");
+        return;
+    };
+    assert!(own.is_literal() && own.matches(&host), "{host}");
+    let Ok(pattern) = pattern.parse::<HostPattern>() else { return };
+    let matches = pattern.matches(&host);
+    if pattern.is_literal() && matches {
+        assert!(own.matches(&host));
+    }
+    if let Ok(denial @ Denial::Hosts(_)) = pattern.to_string().parse() {
+        assert_eq!(denial.covers(&host), matches);
+    }
+    if let Host::Address(std::net::IpAddr::V4(address)) = host {
+        let [a, b, c, d] = address.octets();
+        let translated = std::net::Ipv6Addr::from([0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]);
+        assert_eq!(embedded_ipv4(translated), Some(address));
+        assert_eq!(is_public(translated.into()), is_public(address.into()));
+        assert_eq!(pattern.matches(&std::net::IpAddr::V6(translated).into()), matches);
     }
 }
 
@@ -225,6 +257,42 @@ fn header(bytes: &[u8]) -> Option<(usize, u64)> {
     };
     let header = form + if second & 0x80 == 0 { 0 } else { 4 };
     (bytes.len() >= header).then_some((header, length))
+}
+
+/// Input: a sandbox context. What it allows is the same after it was encoded and decoded again; its rules are on absolute
+/// paths without `.` and `..`, and each decides at its own path.
+pub fn policy(input: &[u8]) {
+    let Ok(context) = serde_json::from_slice::<SandboxContext>(input) else { return };
+    let around = Surroundings { cwd: Some(Path::new("/w")), temporary_directory: Some(Path::new("/t")) };
+    let policy = Policy::of(&context, &around);
+    let Ok(again) = serde_json::to_vec(&context).and_then(|text| serde_json::from_slice(&text)) else {
+        panic!("a context does not come back");
+    };
+    match (policy, Policy::of(&again, &around)) {
+        (Ok(policy), Ok(same)) => {
+            assert_eq!(policy.network, same.network);
+            same_files(&policy.files, &same.files);
+        }
+        (one, other) => assert_eq!(one.err(), other.err()),
+    }
+}
+
+fn same_files(one: &Files, other: &Files) {
+    let (one, other) = match (one, other) {
+        (Files::Limited(one), Files::Limited(other)) => (one, other),
+        (Files::Unlimited, Files::Unlimited) => return,
+        _ => panic!("limits come or go"),
+    };
+    assert_eq!(one.rules(), other.rules());
+    for (path, access) in one.rules().iter() {
+        assert_eq!(one.access(path), *access);
+        let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+        assert!(path.is_absolute() && plain, "{path:?}");
+        assert_eq!(one.denied_by_glob(path), other.denied_by_glob(path));
+    }
+    for glob in one.globs() {
+        assert!(glob.root().parent().is_some() && !glob.matches(glob.root()), "{glob:?}");
+    }
 }
 
 /// Input: a message, with two bytes behind it that say how much of its beginning and its end is known. An id that is found

@@ -33,6 +33,8 @@ pub enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Say what this machine can do for the server, and how to make it do more.
+    Doctor(Box<DoctorArgs>),
     /// Run a program on a server, as if it ran here.
     Run(RunArgs),
     /// Copy files to or from a server.
@@ -51,6 +53,18 @@ pub enum ConfigCommand {
     /// Check the settings and print each with its value and where that came from.
     #[command(after_long_help = help::CHECK)]
     Check(Box<ServeArgs>),
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_long_help = help::DOCTOR)]
+pub struct DoctorArgs {
+    /// Say it in JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// How the server would serve.
+    #[command(flatten)]
+    pub serve: ServeArgs,
 }
 
 /// How to reach a server.
@@ -186,6 +200,7 @@ mod tests {
         for words in [
             &["--help"][..],
             &["config", "check", "--help"],
+            &["doctor", "--help"],
             &["run", "--help"],
             &["cp", "--help"],
             &["ps", "--help"],

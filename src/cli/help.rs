@@ -28,6 +28,18 @@ Examples:
 
 The output is valid TOML; secrets are shown as (set).";
 
+pub(super) const DOCTOR: &str = "\
+Takes the same flags as serving. Nothing is judged by settings of the system: a sandbox is built and something runs in
+it. For what does not work the output says why, and the exact sysctl, profile or container flag that changes it.
+
+Examples:
+  exec-server doctor
+  exec-server doctor --json | jq .backend
+  exec-server doctor --sandbox-backend landlock
+
+Exit codes: 0 every sandbox policy can be enforced, 1 some only with gaps or not at all, or the settings are wrong,
+2 wrong arguments, 3 none.";
+
 pub(super) const RUN: &str = "\
 Input, output, signals and the exit code pass as if the program ran here. Over a connection that is lost and found
 again nothing is lost or repeated. The first two interrupts are the program's, the third ends its whole tree.

@@ -6,6 +6,7 @@ use tokio::task::JoinHandle;
 
 use crate::backend::ExecBackend;
 use crate::local::LocalBackend;
+use crate::sandbox::{SandboxSettings, Sandboxes};
 use crate::session::ExecutorSettings;
 use crate::spawn::mark::ServerMark;
 use crate::spawn::{guard, reaper};
@@ -22,8 +23,10 @@ impl Local {
         // Without it a tree that scatters is still known by its mark.
         let _ = reaper::become_subreaper();
         let reaper = tokio::spawn(async { drop(reaper::reap_orphans().await) });
-        let keepers = [reaper, tokio::spawn(guard::keep(mark))];
-        Self { backend: LocalBackend::with_mark(ExecutorSettings::default(), mark), keepers }
+        let sandboxes = Sandboxes::new(SandboxSettings::default());
+        let backend = LocalBackend::guarded(ExecutorSettings::default(), mark, Arc::clone(&sandboxes));
+        let keepers = [reaper, tokio::spawn(guard::keep(mark, move || sandboxes.placeholders.journal()))];
+        Self { backend, keepers }
     }
 
     pub(super) fn backend(&self) -> Arc<dyn ExecBackend> {

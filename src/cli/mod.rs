@@ -1,17 +1,20 @@
 //! The command line: reads arguments and settings, starts what was asked for, and turns its end into an exit code.
 //!
-//! Exit codes: 0 done, 1 a setting or the work failed (one clear sentence on stderr), 2 the arguments are wrong.
+//! Exit codes: 0 done, 1 a setting or the work failed (one clear sentence on stderr), 2 the arguments are wrong. `run`
+//! and `doctor` have more.
 
 pub mod args;
 mod client;
 mod config_check;
 mod cp;
+mod doctor;
 mod help;
 mod kill;
 mod local;
 mod logs;
 mod ps;
 mod run;
+mod sandboxes;
 mod serve;
 mod serve_args;
 mod settings;
@@ -48,6 +51,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         None => start(&cli.serve),
         Some(Command::Config { command: ConfigCommand::Check(args) }) => config_check::run(&args),
+        Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Cp(args)) => cp::run(&args),
         Some(Command::Ps(args)) => ps::run(args),

@@ -2,10 +2,12 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::sandboxes;
 use crate::config::Settings;
 use crate::server::{self, Server, Shutdown};
 use crate::spawn::mark::ServerMark;
@@ -32,13 +34,15 @@ async fn run(settings: Settings, mark: ServerMark) -> anyhow::Result<()> {
             tracing::error!(%error, "orphans are not reaped");
         }
     });
-    tokio::spawn(guard::keep(mark));
+    let sandboxes = sandboxes::of(&settings.config);
+    let shared = Arc::clone(&sandboxes);
+    tokio::spawn(guard::keep(mark, move || shared.placeholders.journal()));
     let environment = std::env::vars_os().collect();
     if server::is_stdio(&settings.config) {
-        server::serve_stdio(&settings, mark, environment, shutdown).await;
+        server::serve_stdio(&settings, mark, environment, sandboxes, shutdown).await;
         return Ok(());
     }
-    let server = Server::bind(&settings, mark, environment).await?;
+    let server = Server::bind(&settings, mark, environment, sandboxes).await?;
     if let Some(notice) = server.notice() {
         eprintln!("{notice}");
     }

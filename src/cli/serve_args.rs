@@ -4,7 +4,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::args::assignment;
-use crate::config::{AuthMode, Flag, LogFormat};
+use crate::config::{AuthMode, BackendChoice, Flag, LogFormat};
 
 /// Flags of serving. Values stay text: the settings read them, whatever layer they come from.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
@@ -24,6 +24,9 @@ pub struct ServeArgs {
     /// Directory for what outlives the server, such as its token.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<String>,
+    /// What enforces sandbox policies.
+    #[arg(long, value_name = "BACKEND", value_parser = PossibleValuesParser::new(BackendChoice::WORDS))]
+    pub sandbox_backend: Option<String>,
     /// Form of log lines on stderr.
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(LogFormat::WORDS))]
     pub log_format: Option<String>,
@@ -66,6 +69,7 @@ impl ServeArgs {
         let words = [
             ("--concurrent-requests", "server.concurrent_requests", &self.concurrent_requests),
             ("--state-dir", "server.state_dir", &self.state_dir),
+            ("--sandbox-backend", "sandbox.backend", &self.sandbox_backend),
             ("--log-format", "log.format", &self.log_format),
             ("--ws-auth", "auth.mode", &self.ws_auth),
             ("--ws-token-file", "auth.token_file", &self.ws_token_file),
@@ -119,10 +123,17 @@ mod tests {
             "server.listen" => ["--listen", "127.0.0.1:0"],
             "server.concurrent_requests" => ["--concurrent-requests", "2"],
             "server.state_dir" => ["--state-dir", "/x"],
+            "sandbox.backend" => ["--sandbox-backend", "landlock"],
             "log.format" => ["--log-format", "json"],
             _ => ["--set", "limits.processes=1"],
         };
-        for key in ["server.listen", "server.concurrent_requests", "server.state_dir", "log.format"] {
+        for key in [
+            "server.listen",
+            "server.concurrent_requests",
+            "server.state_dir",
+            "sandbox.backend",
+            "log.format",
+        ] {
             let settings = settings(&words(key)).unwrap();
             assert_eq!(settings.origin(key).to_string(), format!("flag {}", words(key)[0]));
         }
@@ -163,6 +174,7 @@ mod tests {
     #[test_case(&["--ws-max-clock-skew-seconds", "-1"]; "negative skew")]
     #[test_case(&["--ws-max-clock-skew-seconds=-1"]; "negative skew behind equals")]
     #[test_case(&["--log-format", "xml"]; "format")]
+    #[test_case(&["--sandbox-backend", "none"]; "no sandbox")]
     #[test_case(&["--set", "x"]; "set without value")]
     #[test_case(&["--exit-on-stdin-close"]; "unknown flag")]
     fn usage_errors(words: &[&str]) {
@@ -172,6 +184,7 @@ mod tests {
     #[test_case(&["--listen", ""]; "empty address")]
     #[test_case(&["--ws-max-clock-skew-seconds", "9223372036854775808"]; "large skew")]
     #[test_case(&["--set", "server.concurrent_requests=0"]; "bad value by set")]
+    #[test_case(&["--set", "sandbox.accept_gaps=outsideMetadata,everything"]; "unknown gap")]
     fn settings_that_stop(words: &[&str]) {
         assert!(settings(words).is_err_and(|error| error.contains("flag --")));
     }

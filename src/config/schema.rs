@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::value::{Bounds, Input, Setting, ValueError};
-use super::words::{AuthMode, HostName, LogFilter, LogFormat, TokenDigest, VariableName};
+use super::words::{
+    AcceptedGap, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest, VariableName,
+};
 use super::{Host, ListenAddress};
+use crate::policy::hosts::Denial;
 
 /// One row of the table: a key, without its type.
 #[derive(Debug)]
@@ -153,6 +156,16 @@ schema! {
         spool_dir: Option<PathBuf> = None;
     }
 
+    /// How sandbox policies are enforced.
+    sandbox: SandboxConfig {
+        /// `auto`, `namespaces` or `landlock`. `auto` gives each policy to the first that can enforce all of it; a named
+        /// one that this host does not have refuses every policy that needs it. `exec-server doctor` says what it has.
+        backend: BackendChoice = BackendChoice::Auto;
+        /// What the backend may leave open, where a policy would be refused otherwise: `outsideMetadata`,
+        /// `protectedMetadata`, `proxyPortAnyHost`. Every start reports what its backend leaves open.
+        accept_gaps: Vec<AcceptedGap> = Vec::new();
+    }
+
     /// How many processes may live.
     limits: LimitsConfig {
         /// Live processes of the whole server.
@@ -169,6 +182,10 @@ schema! {
         /// Environment variables of the server that `valueEnvVar` of a header may read; `*` is all of them. Well-known
         /// credentials and the server's own variables are never read.
         header_env_allow: Vec<VariableName> = vec![VariableName::any()];
+        /// Hosts that no request reaches, redirects included, by name or by the address that a name leads to: names,
+        /// addresses, patterns (`*.example.com` all below it, `**.example.com` the domain as well, `10.*.*.*`), and
+        /// `private` for everything that is not on the internet.
+        deny: Vec<Denial> = Vec::new();
     }
 
     /// How the state of shells is remembered for starts that ask for it.

@@ -8,8 +8,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::schema::LONGEST_MS;
-use super::words::{AuthMode, HostName, LogFilter, LogFormat, TokenDigest, VariableName};
+use super::words::{
+    AcceptedGap, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest, VariableName,
+};
 use super::{AddressError, ListenAddress};
+use crate::policy::hosts::Denial;
 
 /// The numbers that a key takes, in its own unit; meaningless for keys that are no number.
 pub(super) type Bounds = RangeInclusive<i64>;
@@ -55,9 +58,12 @@ pub(super) trait Word: FromStr<Err: Display> + Display {
 impl Word for ListenAddress {}
 impl Word for HostName {}
 impl Word for AuthMode {}
+impl Word for BackendChoice {}
+impl Word for AcceptedGap {}
 impl Word for LogFormat {}
 impl Word for LogFilter {}
 impl Word for VariableName {}
+impl Word for Denial {}
 impl Word for TokenDigest {
     const SECRET: bool = true;
 }

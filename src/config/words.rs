@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
 
+use crate::protocol::sandbox::{SandboxBackend, SandboxGap};
+
 /// Declares an enum of words with `FromStr`, `Display` and `WORDS`.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
@@ -59,6 +61,50 @@ words! {
         Text = "text",
         /// One JSON object a line.
         Json = "json",
+    }
+}
+
+words! {
+    /// What enforces policies.
+    BackendChoice {
+        /// The first backend that can enforce all of a policy.
+        Auto = "auto",
+        /// Namespaces, or nothing.
+        Namespaces = "namespaces",
+        /// Landlock, or nothing.
+        Landlock = "landlock",
+    }
+}
+
+impl BackendChoice {
+    /// The only one that may be used, if it is one.
+    #[must_use]
+    pub const fn forced(self) -> Option<SandboxBackend> {
+        match self {
+            Self::Auto => None,
+            Self::Namespaces => Some(SandboxBackend::Namespaces),
+            Self::Landlock => Some(SandboxBackend::Landlock),
+        }
+    }
+}
+
+/// A gap that a policy may be run with all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AcceptedGap(pub SandboxGap);
+
+impl FromStr for AcceptedGap {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let gap = SandboxGap::ALL.into_iter().find(|gap| gap.name() == text);
+        gap.map(Self)
+            .ok_or_else(|| format!("expected one of {}", SandboxGap::ALL.map(SandboxGap::name).join(", ")))
+    }
+}
+
+impl fmt::Display for AcceptedGap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name())
     }
 }
 
@@ -224,6 +270,19 @@ mod tests {
             assert!(bad.parse::<TokenDigest>().is_err(), "{bad:?}");
         }
         assert_eq!(format!("{digest} {digest:?}"), "(set) TokenDigest(..)");
+    }
+
+    #[test]
+    fn gaps_have_their_wire_names() {
+        for gap in SandboxGap::ALL {
+            assert_eq!(gap.name().parse(), Ok(AcceptedGap(gap)));
+            assert_eq!(serde_json::to_value(gap).unwrap(), gap.name());
+        }
+        for backend in [SandboxBackend::Namespaces, SandboxBackend::Landlock, SandboxBackend::Seccomp] {
+            assert_eq!(serde_json::to_value(backend).unwrap(), backend.name());
+        }
+        let error = "all".parse::<AcceptedGap>().unwrap_err();
+        assert!(error.contains("outsideMetadata, protectedMetadata"), "{error}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ enum Place {
 
 /// This machine.
 struct Local {
-    backend: Arc<dyn ExecBackend>,
+    backend: LocalBackend,
     files: Arc<dyn ExecutorFileSystem>,
     http: Arc<dyn HttpClient>,
     info: EnvironmentInfo,
@@ -33,9 +33,10 @@ struct Local {
 
 impl Local {
     fn new() -> Self {
+        let backend = LocalBackend::default();
         Self {
-            backend: Arc::new(LocalBackend::default()),
-            files: Arc::new(LocalFileSystem::default()),
+            files: Arc::new(LocalFileSystem::beside(backend.sandboxes())),
+            backend,
             http: Arc::new(LocalHttpClient::new()),
             info: environment_info::gather(|name| std::env::var_os(name), true),
         }
@@ -75,7 +76,11 @@ impl Environment {
     /// No connection; an executor that does not say.
     pub async fn info(&self) -> Result<EnvironmentInfo> {
         match &self.place {
-            Place::Local(local) => Ok(local.info.clone()),
+            Place::Local(local) => {
+                let sandboxes = local.backend.sandboxes();
+                let sandbox = tokio::task::spawn_blocking(move || sandboxes.report()).await.ok();
+                Ok(EnvironmentInfo { sandbox, ..local.info.clone() })
+            }
             Place::Remote(remote) => remote.info().await,
         }
     }
@@ -128,7 +133,7 @@ impl Environment {
     #[must_use]
     pub fn get_exec_backend(&self) -> Arc<dyn ExecBackend> {
         match &self.place {
-            Place::Local(local) => Arc::clone(&local.backend),
+            Place::Local(local) => Arc::new(local.backend.clone()),
             Place::Remote(remote) => Arc::new(remote.clone()),
         }
     }

@@ -15,12 +15,21 @@ use crate::protocol::fs::{
     WriteBlockParams, WriteFile,
 };
 use crate::protocol::sandbox::SandboxContext;
+use crate::sandbox::Sandboxes;
 
 /// The files of this machine. Clones share the open files, of which there are 128 at most.
 #[derive(Debug, Clone, Default)]
 pub struct LocalFileSystem {
     service: Arc<FileSystem>,
     last_handle: Arc<AtomicU64>,
+}
+
+impl LocalFileSystem {
+    /// Does not show the placeholders of these sandboxes to confined calls.
+    #[must_use]
+    pub fn beside(sandboxes: Arc<Sandboxes>) -> Self {
+        Self { service: Arc::new(FileSystem::new().beside(sandboxes)), last_handle: Arc::default() }
+    }
 }
 
 macro_rules! calls {

@@ -27,6 +27,7 @@ impl LocalHttpClient {
         let settings = HttpSettings {
             max_buffered: MAX_BUFFERED,
             allowed_variables: vec!["*".to_owned()],
+            deny: Vec::new(),
             environment: std::env::vars_os().collect(),
         };
         Self { client: Arc::new(http_request::HttpClient::new(settings)), room: Room::new(LARGE_BODIES) }

@@ -7,6 +7,7 @@ use tokio::io::unix::AsyncFd;
 use super::handle::{Process, now_ms};
 use super::source::Source;
 use crate::protocol::process::ExitReason;
+use crate::sandbox::Held;
 use crate::spawn::{Child, ExitStatus};
 
 /// How much may wait to be taken before a stream is read again. What a program writes meanwhile stays in its pipe and
@@ -21,13 +22,28 @@ pub struct Actor {
     exit: Option<AsyncFd<Arc<Child>>>,
     sources: [Source; 2],
     abandoned: bool,
+    /// What the sandbox stands on; given back when nothing lives in it any more.
+    held: Option<Held>,
+    /// In a sandbox nothing outlives its program. Namespaces see to that themselves.
+    ends_with_leader: bool,
 }
 
 impl Actor {
     pub(super) fn new(process: Arc<Process>, exit: AsyncFd<Arc<Child>>, sources: Vec<Source>) -> Self {
         let mut sources = sources.into_iter();
         let mut next = || sources.next().unwrap_or_else(Source::none);
-        Self { process, exit: Some(exit), sources: [next(), next()], abandoned: false }
+        Self {
+            process,
+            exit: Some(exit),
+            sources: [next(), next()],
+            abandoned: false,
+            held: None,
+            ends_with_leader: false,
+        }
+    }
+
+    pub(super) fn confined(self, held: Option<Held>, ends_with_leader: bool) -> Self {
+        Self { held, ends_with_leader, ..self }
     }
 
     /// Serves the process until it is closed.
@@ -59,6 +75,9 @@ impl Actor {
                 () = process.abandon.notified() => self.abandoned = true,
             }
         }
+        if let Some(held) = self.held.take() {
+            let _ = tokio::task::spawn_blocking(move || held.release()).await;
+        }
         log.close();
         process.release();
         if log.wants_spill() {
@@ -88,6 +107,9 @@ impl Actor {
         };
         self.process.stdin().abandon();
         log.exited(code, signal, reason, now_ms());
+        if self.ends_with_leader {
+            self.process.end_the_rest();
+        }
     }
 }
 

@@ -12,8 +12,9 @@ use tokio::sync::oneshot;
 
 use super::ending::end_scope;
 use super::handle::{ProcessSpec, StartFailure, execute, output_pipe};
+use crate::sandbox::{Held, Prepared};
 use crate::spawn::mark::RunMark;
-use crate::spawn::tree::{Scope, signal_group};
+use crate::spawn::tree::Scope;
 use crate::spawn::watched::watched;
 use crate::spawn::{Child, Stdio};
 
@@ -29,6 +30,8 @@ struct Running {
     child: AsyncFd<Arc<Child>>,
     stdout: pipe::Receiver,
     mark: RunMark,
+    /// What its sandbox stands on.
+    held: Option<Held>,
 }
 
 impl Collected {
@@ -38,11 +41,16 @@ impl Collected {
     ///
     /// # Errors
     /// [`StartFailure`]; nothing was started then.
-    pub async fn start(spec: ProcessSpec, mark: RunMark) -> Result<Self, StartFailure> {
+    pub async fn start(
+        spec: ProcessSpec,
+        mark: RunMark,
+        mut sandbox: Option<Prepared>,
+    ) -> Result<Self, StartFailure> {
         let runtime = tokio::runtime::Handle::current();
         let launched = tokio::task::spawn_blocking(move || {
             let _guard = runtime.enter();
-            launch(&spec, mark)
+            let held = sandbox.as_mut().and_then(Prepared::take_held);
+            launch(&spec, mark, sandbox, held)
         });
         launched.await.map_err(|_| StartFailure::other("the start was interrupted"))?
     }
@@ -79,11 +87,11 @@ impl Collected {
     /// receiver hears of that end. `held` is dropped with it.
     pub fn let_go(mut self, held: impl Send + 'static) -> oneshot::Receiver<()> {
         let (ended, hears) = oneshot::channel();
-        if let Some(Running { child, mut stdout, .. }) = self.running.take() {
+        if let Some(Running { child, mut stdout, held: stood_on, .. }) = self.running.take() {
             tokio::spawn(async move { tokio::io::copy(&mut stdout, &mut tokio::io::sink()).await });
             tokio::spawn(async move {
                 reap(&child).await;
-                drop(held);
+                drop((held, stood_on));
                 let _ = ended.send(());
             });
         }
@@ -103,7 +111,7 @@ impl Drop for Collected {
 
 async fn kill(running: Running) {
     let pid = running.child.get_ref().pid();
-    signal_group(pid, rustix::process::Signal::KILL);
+    let _ = running.child.get_ref().signal_group(rustix::process::Signal::KILL);
     let scope = Scope { marks: running.mark.range(), leaders: vec![pid], ..Scope::default() };
     end_scope(scope, Duration::ZERO).await;
     reap(&running.child).await;
@@ -118,7 +126,12 @@ async fn reap(child: &AsyncFd<Arc<Child>>) {
     }
 }
 
-fn launch(spec: &ProcessSpec, mark: RunMark) -> Result<Collected, StartFailure> {
+fn launch(
+    spec: &ProcessSpec,
+    mark: RunMark,
+    sandbox: Option<Prepared>,
+    held: Option<Held>,
+) -> Result<Collected, StartFailure> {
     let no_streams = |error: io::Error| StartFailure::other(&format!("no streams: {error}"));
     let null = || std::fs::File::options().read(true).write(true).open("/dev/null").map(Into::into);
     let (ours, theirs) = output_pipe().map_err(no_streams)?;
@@ -128,9 +141,9 @@ fn launch(spec: &ProcessSpec, mark: RunMark) -> Result<Collected, StartFailure> 
         stderr: null().map_err(no_streams)?,
     };
     let stdout = pipe::Receiver::from_owned_fd(ours).map_err(no_streams)?;
-    let child = Arc::new(execute(spec, stdio, mark)?);
+    let child = Arc::new(execute(spec, stdio, mark, sandbox)?);
     match watched(Arc::clone(&child), Interest::READABLE) {
-        Ok(child) => Ok(Collected { running: Some(Running { child, stdout, mark }) }),
+        Ok(child) => Ok(Collected { running: Some(Running { child, stdout, mark, held }) }),
         Err(error) => {
             child.kill_and_reap();
             Err(no_streams(error))

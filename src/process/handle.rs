@@ -24,6 +24,10 @@ use super::stdin::{Endpoint, Stdin, WaitingBudget, WriteOutcome};
 use crate::protocol::process::{
     ExecOutputStream, ProcessId, ProcessSignal, SignalTarget, TerminalSize, WriteStatus,
 };
+use crate::sandbox::launch::LaunchError;
+use crate::sandbox::plan::{Failure, Stage};
+use crate::sandbox::{self, Prepared};
+use crate::spawn::isolation::Isolation;
 use crate::spawn::mark::RunMark;
 use crate::spawn::terminal::{Terminal, WindowSize};
 use crate::spawn::tree::{Stream, signal_group, stream_of, terminal_stream};
@@ -67,6 +71,10 @@ pub enum StartFailureKind {
     NotFound,
     /// Not executable, or not to be entered.
     PermissionDenied,
+    /// What the sandbox is made of failed.
+    SandboxUnavailable,
+    /// The sandbox could not be built from what is on this machine now.
+    SandboxPreparation,
     /// Anything else.
     Other,
 }
@@ -101,7 +109,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a process and the task that owns it. Returns when the program has been executed.
+    /// Starts a process, in a sandbox or without one, and the task that owns it. Returns when the program has been
+    /// executed.
     ///
     /// Not cancel-safe: if the future is dropped, the process may run with nobody to end it; run it in a task.
     ///
@@ -111,16 +120,21 @@ impl Process {
         spec: ProcessSpec,
         mark: RunMark,
         budget: Arc<OutputBudget>,
+        mut sandbox: Option<Prepared>,
     ) -> Result<(Arc<Self>, Actor), StartFailure> {
-        let id = spec.id.clone();
-        let tty = spec.terminal.is_some();
-        let launched = tokio::task::spawn_blocking(move || launch(&spec, mark))
+        let log = OutputLog::new(spec.id.clone(), budget);
+        if sandbox.is_some() {
+            log.watch_for_denial();
+        }
+        let held = sandbox.as_mut().and_then(Prepared::take_held);
+        let ends_with_leader = sandbox.as_ref().is_some_and(Prepared::leaves_children);
+        let launched = tokio::task::spawn_blocking(move || launch(&spec, mark, sandbox))
             .await
             .map_err(|_| StartFailure::other("the start was interrupted"))??;
         let Launched { child, ends } = launched;
         let child = Arc::new(child);
-        match Self::assemble(id, tty, Arc::clone(&child), ends, mark, budget) {
-            Ok(started) => Ok(started),
+        match Self::assemble(log, Arc::clone(&child), ends, mark) {
+            Ok((process, actor)) => Ok((process, actor.confined(held, ends_with_leader))),
             Err(error) => {
                 // The program runs already, and nobody would see its end.
                 let _ = tokio::task::spawn_blocking(move || child.kill_and_reap()).await;
@@ -130,13 +144,12 @@ impl Process {
     }
 
     fn assemble(
-        id: ProcessId,
-        tty: bool,
+        log: Arc<OutputLog>,
         child: Arc<Child>,
         ends: Ends,
         mark: RunMark,
-        budget: Arc<OutputBudget>,
     ) -> io::Result<(Arc<Self>, Actor)> {
+        let tty = matches!(ends, Ends::Terminal { .. });
         let exit = watched(Arc::clone(&child), Interest::READABLE)?;
         let mut streams = Vec::new();
         let (stdin, terminal, sources) = match ends {
@@ -166,7 +179,7 @@ impl Process {
             pid: child.pid(),
             tty,
             started_at_ms: now_ms(),
-            log: OutputLog::new(id, budget),
+            log,
             stdin,
             terminal: Mutex::new(terminal),
             leader: Mutex::new(Some(child)),
@@ -261,12 +274,9 @@ impl Process {
         let leader = self.leader();
         let Some(child) = leader.as_ref() else { return Ok(false) };
         Ok(match target {
-            SignalTarget::Leader => rustix::process::pidfd_send_signal(child.pidfd(), signal).is_ok(),
+            SignalTarget::Leader => child.signal(signal),
             // A foreground job that has just ended leaves its group empty; the shell is meant then.
-            _ => {
-                foreground.is_some_and(|group| signal_group(group, signal))
-                    || signal_group(child.pid(), signal)
-            }
+            _ => foreground.is_some_and(|group| signal_group(group, signal)) || child.signal_group(signal),
         })
     }
 
@@ -274,7 +284,7 @@ impl Process {
     pub(super) fn signal_leader_group(&self, signals: &[Signal]) {
         if let Some(child) = self.leader().as_ref() {
             for signal in signals {
-                signal_group(child.pid(), *signal);
+                let _ = child.signal_group(*signal);
             }
         }
     }
@@ -341,15 +351,20 @@ enum Ends {
     Terminal { terminal: Terminal, stream: Stream },
 }
 
-fn launch(spec: &ProcessSpec, mark: RunMark) -> Result<Launched, StartFailure> {
+fn launch(spec: &ProcessSpec, mark: RunMark, sandbox: Option<Prepared>) -> Result<Launched, StartFailure> {
     let (stdio, ends) =
         open_streams(spec).map_err(|error| StartFailure::other(&format!("no streams: {error}")))?;
-    let child = execute(spec, stdio, mark)?;
+    let child = execute(spec, stdio, mark, sandbox)?;
     Ok(Launched { child, ends })
 }
 
 /// Executes the program on these streams. Blocks for the moment that it takes.
-pub(super) fn execute(spec: &ProcessSpec, stdio: Stdio, mark: RunMark) -> Result<Child, StartFailure> {
+pub(super) fn execute(
+    spec: &ProcessSpec,
+    stdio: Stdio,
+    mark: RunMark,
+    sandbox: Option<Prepared>,
+) -> Result<Child, StartFailure> {
     let path = spec.env.get(b"PATH".as_slice()).map(Vec::as_slice);
     let program = &spec.argv[0];
     let candidates = lookup::candidates(program.as_bytes(), path);
@@ -365,9 +380,15 @@ pub(super) fn execute(spec: &ProcessSpec, stdio: Stdio, mark: RunMark) -> Result
         cwd: strings([spec.cwd.as_os_str().as_bytes()], "cwd")?.remove(0),
         stdio,
         inherited: spec.inherited.clone(),
+        isolation: Isolation::None,
         mark,
     };
-    spawn::spawn(launch).map_err(|error| StartFailure::from_spawn(&error, spec))
+    match sandbox {
+        None => spawn::spawn(launch).map_err(|error| StartFailure::from_spawn(&error, spec)),
+        Some(prepared) => {
+            sandbox::launch::start(launch, prepared).map_err(|error| StartFailure::from_launch(error, spec))
+        }
+    }
 }
 
 fn strings<B: Into<Vec<u8>>>(
@@ -409,6 +430,32 @@ impl StartFailure {
         Self { kind: StartFailureKind::Other, message: message.to_owned() }
     }
 
+    fn from_launch(error: LaunchError, spec: &ProcessSpec) -> Self {
+        let Failure { stage, errno, what } = match error {
+            LaunchError::Spawn(error) => return Self::from_spawn(&error, spec),
+            LaunchError::Failed(failure) => failure,
+        };
+        let source = io::Error::from_raw_os_error(errno);
+        let sandbox = |kind, message| Self { kind, message };
+        match stage {
+            Stage::WorkingDirectory => {
+                Self::from_spawn(&SpawnError { stage: SpawnStage::WorkingDirectory, source }, spec)
+            }
+            Stage::Terminal => Self::from_spawn(&SpawnError { stage: SpawnStage::Terminal, source }, spec),
+            Stage::Exec => Self::from_spawn(&SpawnError { stage: SpawnStage::Exec, source }, spec),
+            Stage::Layer => sandbox(
+                StartFailureKind::SandboxPreparation,
+                format!("the sandbox cannot cover {what}: {source}; the process was not started without it"),
+            ),
+            Stage::Plan | Stage::Facility => sandbox(
+                StartFailureKind::SandboxUnavailable,
+                format!(
+                    "the sandbox cannot be made here ({what}: {source}); the process was not started without it"
+                ),
+            ),
+        }
+    }
+
     fn from_spawn(error: &SpawnError, spec: &ProcessSpec) -> Self {
         let source = &error.source;
         let message = match error.stage {
@@ -421,10 +468,14 @@ impl StartFailure {
             }
             SpawnStage::Exec => format!("cannot execute `{}`: {source}", short(&spec.argv[0])),
             SpawnStage::Clone => format!("no process can be made: {source}"),
+            SpawnStage::Isolation => {
+                format!("the sandbox cannot be made here ({source}); the process was not started without it")
+            }
             SpawnStage::Terminal => format!("the terminal cannot be used: {source}"),
             SpawnStage::Descriptors => format!("descriptors cannot be arranged: {source}"),
         };
         let kind = match (error.stage, source.kind()) {
+            (SpawnStage::Isolation, _) => StartFailureKind::SandboxUnavailable,
             (SpawnStage::WorkingDirectory | SpawnStage::Exec, io::ErrorKind::NotFound) => {
                 StartFailureKind::NotFound
             }

@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::{Notify, watch};
 
 use super::budget::OutputBudget;
+use super::denial::DenialWatch;
 use super::feed::Feed;
 use super::lost::LostLedger;
 use super::spool::Spool;
@@ -49,6 +50,8 @@ pub struct Exit {
     pub signal: Option<&'static str>,
     /// Why it ended.
     pub reason: ExitReason,
+    /// It looks as if a sandbox had denied it something.
+    pub sandbox_denied: bool,
     /// Unix milliseconds.
     pub at_ms: u64,
 }
@@ -128,6 +131,8 @@ struct State {
     spilled_bytes: u64,
     spool_broken: bool,
     lost: LostLedger,
+    /// Of a program in a sandbox.
+    denial: Option<DenialWatch>,
     cursors: Vec<Cursor>,
 }
 
@@ -162,6 +167,7 @@ impl OutputLog {
                 spilled_bytes: 0,
                 spool_broken: false,
                 lost: LostLedger::default(),
+                denial: None,
                 cursors: Vec::new(),
             }),
             spool: Mutex::new(None),
@@ -199,6 +205,11 @@ impl OutputLog {
         state.window()
     }
 
+    /// The program is in a sandbox: from now on its output is looked at for denials.
+    pub(super) fn watch_for_denial(&self) {
+        self.state().denial = Some(DenialWatch::default());
+    }
+
     /// Tells readers of what was appended.
     pub(super) fn announce(self: &Arc<Self>) {
         self.tell(self.state());
@@ -214,7 +225,8 @@ impl OutputLog {
     ) {
         let mut state = self.state();
         let seq = state.number();
-        state.exit = Some(Exit { seq, code, signal, reason, at_ms });
+        let sandbox_denied = state.denial.as_ref().is_some_and(|watch| watch.denied(code));
+        state.exit = Some(Exit { seq, code, signal, reason, sandbox_denied, at_ms });
         self.tell(state);
     }
 
@@ -533,6 +545,9 @@ impl State {
             ExecOutputStream::Pty => &mut self.totals.pty,
         };
         *total += bytes.len() as u64;
+        if let Some(watch) = &mut self.denial {
+            watch.see(stream, bytes);
+        }
         self.memory += bytes.len();
         match &mut self.growing {
             Some((_, same, joined)) if *same == stream && joined.len() + bytes.len() <= JOIN_BYTES => {

@@ -13,6 +13,7 @@
 pub mod actor;
 mod budget;
 mod collect;
+mod denial;
 mod ending;
 pub mod env;
 pub mod feed;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::method::methods;
 use super::process::{Empty, ShellInfo};
+use super::sandbox::SandboxReport;
 use crate::path_uri::PathUri;
 
 methods! {
@@ -52,6 +53,9 @@ pub struct EnvironmentInfo {
     /// Where temporary files go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temp_dir: Option<PathUri>,
+    /// What can confine a process here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxReport>,
     /// What clients may rely on.
     #[serde(default)]
     pub capabilities: Capabilities,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::ByteChunk;
 use super::method::{methods, notifications};
-use super::sandbox::SandboxContext;
+use super::sandbox::{SandboxBackend, SandboxContext, SandboxGap};
 use crate::path_uri::PathUri;
 
 /// The client's name for a process, unique within its session. Any text.
@@ -321,6 +321,12 @@ pub struct StartResult {
     /// What confines it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox_type: Option<SandboxType>,
+    /// What enforces its policy; none where nothing is enforced.
+    #[serde(default)]
+    pub sandbox_backend: Option<SandboxBackend>,
+    /// What that leaves open.
+    #[serde(default)]
+    pub sandbox_gaps: Vec<SandboxGap>,
     /// True when a later connection repeated a start that had already happened.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub already_started: bool,

@@ -1,7 +1,10 @@
 //! The sandbox context: intent only. The executor chooses the mechanism, or refuses.
 
+mod construct;
+
 use serde::{Deserialize, Serialize};
 
+pub use self::construct::FileSystemSandboxContext;
 use crate::path_uri::PathUri;
 
 /// What a process or a file call may touch.
@@ -215,6 +218,89 @@ pub enum SpecialPath {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         subpath: Option<String>,
     },
+}
+
+/// What enforces a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxBackend {
+    /// A private view of the system, with or without a user namespace.
+    Namespaces,
+    /// Rules of Landlock and a filter of system calls.
+    Landlock,
+    /// A filter of system calls alone, where only the network is restricted. Never a backend of its own.
+    Seccomp,
+}
+
+impl SandboxBackend {
+    /// The wire name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Namespaces => "namespaces",
+            Self::Landlock => "landlock",
+            Self::Seccomp => "seccomp",
+        }
+    }
+}
+
+/// What a backend leaves open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SandboxGap {
+    /// Names, sizes and times of files outside can be seen.
+    OutsideNames,
+    /// The host's processes, devices and shared memory can be seen.
+    HostView,
+    /// Mode, owner, times and attributes of files outside can be changed.
+    OutsideMetadata,
+    /// The protected names of a writable root can be changed.
+    ProtectedMetadata,
+    /// The proxy's port can be reached at any address.
+    ProxyPortAnyHost,
+}
+
+impl SandboxGap {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::OutsideNames,
+        Self::HostView,
+        Self::OutsideMetadata,
+        Self::ProtectedMetadata,
+        Self::ProxyPortAnyHost,
+    ];
+
+    /// The wire name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OutsideNames => "outsideNames",
+            Self::HostView => "hostView",
+            Self::OutsideMetadata => "outsideMetadata",
+            Self::ProtectedMetadata => "protectedMetadata",
+            Self::ProxyPortAnyHost => "proxyPortAnyHost",
+        }
+    }
+}
+
+/// Which backends this machine has.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SandboxReport {
+    /// Every backend, available or not.
+    pub backends: Vec<BackendReport>,
+    /// The one that a policy goes to first.
+    pub default: Option<SandboxBackend>,
+}
+
+/// Whether a backend can be had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendReport {
+    /// Which.
+    pub name: SandboxBackend,
+    /// Whether it can be had.
+    pub available: bool,
+    /// Why not.
+    pub reason: Option<String>,
 }
 
 impl SandboxContext {

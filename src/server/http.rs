@@ -26,6 +26,7 @@ use super::host_check;
 use super::stream::ServerStream;
 use crate::config::HostName;
 use crate::rpc::websocket::WebSocket;
+use crate::sandbox::origin::Inside;
 
 /// What the head of a request may take; more is answered with 431.
 const HEAD_BYTES: usize = 64 << 10;
@@ -66,13 +67,16 @@ pub(super) struct Site {
 struct Visit {
     site: Arc<Site>,
     peer: Peer,
+    /// Why it is let do nothing.
+    refusal: Option<Arc<Inside>>,
 }
 
-/// Serves one accepted socket: plain requests, or the upgrade and then the whole connection.
-pub(super) async fn serve(stream: ServerStream, peer: Peer, site: Arc<Site>) {
+/// Serves one accepted socket: plain requests, or the upgrade and then the whole connection. One that comes from inside
+/// a sandbox gets nothing but refusals.
+pub(super) async fn serve(stream: ServerStream, peer: Peer, site: Arc<Site>, refusal: Option<Inside>) {
     let head_timeout = site.head_timeout;
     let shutdown = site.shared.shutdown.clone();
-    let visit = Visit { site, peer };
+    let visit = Visit { site, peer, refusal: refusal.map(Arc::new) };
     let router = Router::new()
         .route("/", get(upgrade))
         .route("/readyz", get(async || StatusCode::OK))
@@ -95,8 +99,12 @@ pub(super) async fn serve(stream: ServerStream, peer: Peer, site: Arc<Site>) {
     }
 }
 
-/// Turns browsers away before anything else is looked at.
+/// Turns sandboxed programs and browsers away before anything else is looked at.
 async fn admit(State(visit): State<Visit>, request: Request, next: Next) -> Response {
+    if let Some(refusal) = &visit.refusal {
+        tracing::warn!(peer = %visit.peer, %refusal, "a connection was refused");
+        return (StatusCode::FORBIDDEN, refusal.to_string()).into_response();
+    }
     if request.headers().contains_key(header::ORIGIN) {
         return StatusCode::FORBIDDEN.into_response();
     }

@@ -1,5 +1,6 @@
 //! The server: listeners, authentication, connections, and its end.
 
+mod accept;
 pub mod auth;
 pub mod connection;
 pub mod host_check;
@@ -8,7 +9,6 @@ pub mod listen;
 mod stream;
 
 use std::ffi::OsString;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,22 +18,20 @@ use tokio_util::task::TaskTracker;
 
 use self::auth::Authentication;
 use self::connection::{Kind, Shared};
-use self::http::{Peer, Site};
+use self::http::Site;
 use self::listen::{BoundListener, ListenAddress};
-use self::stream::ServerStream;
 use crate::config::{Config, Settings, state_dir};
 use crate::environment_config::EnvironmentConfig;
 use crate::environment_info;
 use crate::http_request::{HttpClient, HttpSettings};
 use crate::process::{SpoolSettings, end_scope};
 use crate::rpc::lines::Lines;
+use crate::sandbox::Sandboxes;
 use crate::session::{Executor, ExecutorSettings, SessionRegistry};
 use crate::snapshot::SnapshotSettings;
 use crate::spawn::mark::ServerMark;
 use crate::spawn::tree::Scope;
 
-/// How long to wait before accepting again when the system refuses.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Sockets that may be open without having been upgraded.
 const STRANGERS: usize = 512;
 /// How long connections may take for their goodbyes.
@@ -84,6 +82,7 @@ impl Server {
         settings: &Settings,
         mark: ServerMark,
         environment: Vec<(OsString, OsString)>,
+        sandboxes: Arc<Sandboxes>,
     ) -> Result<Self, SetupError> {
         let config = &settings.config;
         let mut listeners = Vec::new();
@@ -94,7 +93,7 @@ impl Server {
         let is_exposed = listeners.iter().any(|listener| !listener.is_local());
         let authentication = Authentication::new(settings, is_exposed, variable)?;
         let notice = authentication.notice().map(str::to_owned);
-        let shared = shared(config, mark, &environment);
+        let shared = shared(config, mark, &environment, sandboxes);
         let connections = TaskTracker::new();
         let seats = Arc::new(Semaphore::new(config.server.max_connections.get()));
         let site = |listener: &BoundListener| {
@@ -143,13 +142,11 @@ impl Server {
     /// Serves until `shutdown`, then says goodbye to all connections and ends all processes.
     pub async fn run(self, shutdown: Shutdown) {
         let accepting = TaskTracker::new();
+        // Found out before it is needed.
+        let sandboxes = Arc::clone(&self.shared.sandboxes);
+        tokio::task::spawn_blocking(move || sandboxes.host());
         for (listener, site) in self.sites {
-            accepting.spawn(accept(
-                listener,
-                site,
-                Arc::clone(&self.strangers),
-                self.shared.shutdown.clone(),
-            ));
+            accepting.spawn(accept::run(listener, site, Arc::clone(&self.strangers)));
         }
         shutdown.begin.cancelled().await;
         self.shared.shutdown.cancel();
@@ -165,16 +162,27 @@ fn find(environment: &[(OsString, OsString)], name: &str) -> Option<OsString> {
     environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
 }
 
-fn shared(config: &Config, mark: ServerMark, environment: &[(OsString, OsString)]) -> Arc<Shared> {
+fn shared(
+    config: &Config,
+    mark: ServerMark,
+    environment: &[(OsString, OsString)],
+    sandboxes: Arc<Sandboxes>,
+) -> Arc<Shared> {
     let variable = |name: &str| find(environment, name);
     let info = environment_info::gather(variable, config.snapshot.enabled);
     let home = environment_info::home(&info);
     let codex_home = variable("CODEX_HOME").filter(|home| !home.is_empty()).map(Into::into);
     let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
-    let executor = Executor::new(executor_settings(config, &variable), mark, environment.to_vec());
+    let executor = Executor::new(
+        executor_settings(config, &variable),
+        mark,
+        environment.to_vec(),
+        Arc::clone(&sandboxes),
+    );
     Arc::new(Shared {
         registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
         info,
+        sandboxes,
         config: Arc::new(EnvironmentConfig::new(home, codex_home, hostname)),
         http: Arc::new(HttpClient::new(http_settings(config, environment))),
         concurrent_requests: config.server.concurrent_requests,
@@ -189,6 +197,7 @@ fn http_settings(config: &Config, environment: &[(OsString, OsString)]) -> HttpS
     HttpSettings {
         max_buffered: config.http.max_buffered_bytes,
         allowed_variables: config.http.header_env_allow.iter().map(ToString::to_string).collect(),
+        deny: config.http.deny.clone(),
         environment: environment.to_vec(),
     }
 }
@@ -236,62 +245,16 @@ async fn end_everything(
     end_scope(Scope { marks: mark.range(), descendants: true, ..Scope::default() }, Duration::ZERO).await;
 }
 
-async fn accept(
-    listener: BoundListener,
-    site: Arc<Site>,
-    strangers: Arc<Semaphore>,
-    shutdown: CancellationToken,
-) {
-    loop {
-        let Ok(place) = Arc::clone(&strangers).acquire_owned().await else { return };
-        let accepted = tokio::select! {
-            accepted = accept_one(&listener, site.shared.ping_timeout) => accepted,
-            () = shutdown.cancelled() => return,
-        };
-        match accepted {
-            Ok(Some((stream, peer))) => {
-                let site = Arc::clone(&site);
-                tokio::spawn(async move {
-                    http::serve(stream, peer, site).await;
-                    drop(place);
-                });
-            }
-            Ok(None) => {}
-            Err(error) => {
-                // Out of descriptors, most likely: others have to end first.
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-async fn accept_one(listener: &BoundListener, timeout: Duration) -> io::Result<Option<(ServerStream, Peer)>> {
-    match listener {
-        BoundListener::Tcp(listener, _) => {
-            let (stream, peer) = listener.accept().await?;
-            Ok(Some((ServerStream::tcp(stream, timeout), Peer::Tcp(peer))))
-        }
-        BoundListener::Unix(socket) => {
-            let (stream, _) = socket.listener().accept().await?;
-            if !listen::is_permitted_peer(&stream)? {
-                tracing::warn!("a connection of another user was refused");
-                return Ok(None);
-            }
-            Ok(Some((ServerStream::unix(stream), Peer::Unix)))
-        }
-    }
-}
-
 /// Serves one connection on standard input and output, until the input ends or `shutdown`.
 pub async fn serve_stdio(
     settings: &Settings,
     mark: ServerMark,
     environment: Vec<(OsString, OsString)>,
+    sandboxes: Arc<Sandboxes>,
     shutdown: Shutdown,
 ) {
     let config = &settings.config;
-    let shared = shared(config, mark, &environment);
+    let shared = shared(config, mark, &environment, sandboxes);
     let registry = Arc::clone(&shared.registry);
     let transport = Lines::new(tokio::io::stdin(), tokio::io::stdout());
     let stop = shared.shutdown.clone();

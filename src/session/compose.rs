@@ -3,10 +3,24 @@
 //! Commands as they are given, commands with a restored shell, and captures of a shell all come through here, so that
 //! environment and protection are the same for each.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
 use super::{Executor, StartError};
 use crate::process::{ProcessSpec, env};
-use crate::protocol::process::StartParams;
+use crate::protocol::process::{ExecParams, StartParams};
+use crate::sandbox::{Prepared, Wanted};
 use crate::snapshot::{Capture, Snapshot};
+
+/// A run, ready to start.
+#[derive(Debug)]
+pub(super) struct Composed {
+    /// What runs.
+    pub(super) spec: ProcessSpec,
+    /// What confines it.
+    pub(super) sandbox: Option<Prepared>,
+}
 
 /// What is run of a start.
 #[derive(Debug)]
@@ -20,15 +34,40 @@ pub(super) enum Form<'a> {
 }
 
 /// Composes a run: inherited variables, what a snapshot has changed in them, the request's own over both; then the
-/// command line.
+/// command line; then the sandbox around it.
 ///
 /// # Errors
-/// [`StartError::InvalidParams`] for a working directory that is none on this machine.
-pub(super) fn compose(
+/// [`StartError::InvalidParams`] for a working directory that is none on this machine, [`StartError::Sandbox`] for a
+/// policy that is not enforced.
+pub(super) async fn compose(
     params: &StartParams,
     executor: &Executor,
     form: Form<'_>,
-) -> Result<ProcessSpec, StartError> {
+) -> Result<Composed, StartError> {
+    let spec = specify(params, executor, form)?;
+    let sandbox = confine(&params.exec, &spec, executor).await?;
+    Ok(Composed { spec, sandbox })
+}
+
+/// Decides how the policy of a start is enforced.
+async fn confine(
+    exec: &ExecParams,
+    spec: &ProcessSpec,
+    executor: &Executor,
+) -> Result<Option<Prepared>, StartError> {
+    let Some(context) = exec.sandbox.clone() else { return Ok(None) };
+    let temporary = spec.env.get(b"TMPDIR".as_slice());
+    let wanted = Wanted {
+        context,
+        cwd: spec.cwd.clone(),
+        temporary_directory: temporary.map(|path| OsStr::from_bytes(path).into()),
+    };
+    let sandboxes = Arc::clone(executor.sandboxes());
+    let prepared = tokio::task::spawn_blocking(move || sandboxes.prepare(&wanted)).await;
+    Ok(Some(prepared.map_err(|_| StartError::SessionEnded)??))
+}
+
+fn specify(params: &StartParams, executor: &Executor, form: Form<'_>) -> Result<ProcessSpec, StartError> {
     let exec = &params.exec;
     let cwd =
         exec.cwd.to_native_path().map_err(|error| StartError::InvalidParams(format!("`cwd`: {error}")))?;

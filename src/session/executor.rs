@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::process::{OutputBudget, SpoolSettings};
+use crate::process::{OutputBudget, SpoolSettings, StartFailure, StartFailureKind};
+use crate::sandbox::Sandboxes;
 use crate::snapshot::{SnapshotCache, SnapshotSettings};
 use crate::spawn::mark::ServerMark;
 
@@ -58,6 +59,7 @@ pub struct Executor {
     live: AtomicUsize,
     /// The server's own environment, as policies see it.
     environment: Vec<(OsString, OsString)>,
+    sandboxes: Arc<Sandboxes>,
 }
 
 impl Executor {
@@ -67,10 +69,19 @@ impl Executor {
         settings: ExecutorSettings,
         mark: ServerMark,
         environment: Vec<(OsString, OsString)>,
+        sandboxes: Arc<Sandboxes>,
     ) -> Arc<Self> {
         let output = OutputBudget::new(MEMORY_FOR_OUTPUT, settings.spool.clone());
         let snapshots = SnapshotCache::new(settings.snapshots.cache_bytes);
-        Arc::new(Self { settings, mark, output, snapshots, live: AtomicUsize::new(0), environment })
+        Arc::new(Self {
+            settings,
+            mark,
+            output,
+            snapshots,
+            live: AtomicUsize::new(0),
+            environment,
+            sandboxes,
+        })
     }
 
     /// The settings.
@@ -83,6 +94,19 @@ impl Executor {
     #[must_use]
     pub fn mark(&self) -> ServerMark {
         self.mark
+    }
+
+    /// What its sandboxes share.
+    #[must_use]
+    pub fn sandboxes(&self) -> &Arc<Sandboxes> {
+        &self.sandboxes
+    }
+
+    /// A start failed; what it says of this machine is remembered.
+    pub(super) fn hear_of(&self, failure: &StartFailure) {
+        if failure.kind == StartFailureKind::SandboxUnavailable {
+            self.sandboxes.doubt_host();
+        }
     }
 
     pub(super) fn output(&self) -> Arc<OutputBudget> {

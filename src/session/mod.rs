@@ -28,6 +28,7 @@ use crate::process::{Process, end_scope};
 use crate::protocol::process::{
     ListResponse, ProcessId, ProcessState, ProcessSummary, SandboxType, StdinState,
 };
+use crate::sandbox::Sandboxes;
 use crate::snapshot::SessionSnapshots;
 use crate::spawn::mark::SessionMark;
 use crate::spawn::tree::Scope;
@@ -79,6 +80,12 @@ pub struct Session {
 }
 
 impl Session {
+    /// What the sandboxes of its executor share.
+    #[must_use]
+    pub fn sandboxes(&self) -> &Arc<Sandboxes> {
+        self.executor.sandboxes()
+    }
+
     /// A new session, attached to nobody.
     #[must_use]
     pub fn new(client_name: &str, executor: Arc<Executor>) -> Arc<Self> {

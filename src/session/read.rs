@@ -39,10 +39,10 @@ impl From<ReadOutcome> for AccountedRead {
                 chunks: outcome.chunks.into_iter().map(chunk).collect(),
                 next_seq: outcome.next_seq,
                 exited: outcome.exit.is_some(),
+                sandbox_denied: outcome.exit.as_ref().is_some_and(|exit| exit.sandbox_denied),
                 exit_code: outcome.exit.map(|exit| exit.code),
                 closed: outcome.closed,
                 failure: None,
-                sandbox_denied: false,
             },
             lost: outcome.lost,
         }

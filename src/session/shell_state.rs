@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::compose::{Form, compose};
+use super::compose::{Composed, Form, compose};
 use super::start::wants_snapshot;
 use super::{Session, StartError};
 use crate::protocol::process::{ShellSnapshotReport, ShellSnapshotState, StartParams};
@@ -48,9 +48,10 @@ impl Session {
             let exec = &params.exec;
             let limit = settings.snapshots.capture_limit;
             let mut capture = Capture::new(shell, exec.env_policy.clone(), &exec.env, limit);
-            let spec = compose(&params, &executor, Form::Capture(&mut capture))
-                .map_err(|error| CaptureError::Spawn(error.to_string()))?;
-            capture.run(spec, run, live).await
+            let composed = compose(&params, &executor, Form::Capture(&mut capture)).await;
+            let Composed { spec, sandbox } =
+                composed.map_err(|error| CaptureError::Spawn(error.to_string()))?;
+            capture.run(spec, run, sandbox, live).await
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::compose::{Form, compose};
+use super::compose::{Composed, Form, compose};
 use super::executor::Live;
-use super::table::{Entry, Given, Request, Table};
-use super::{ConnectionId, Session, sandbox_type};
+use super::table::{Enforced, Entry, Given, Request, Table};
+use super::{ConnectionId, Session};
 use crate::process::actor::Actor;
 use crate::process::{Process, StartFailure, env};
 use crate::protocol::process::{ExecParams, ProcessId, StartParams, StartResult, TerminalSize};
+use crate::sandbox::SandboxError;
 use crate::snapshot::{Answer, Shell};
 
 /// Bytes that a process id may have: it comes back with every chunk of output.
@@ -30,9 +31,12 @@ pub enum StartError {
     /// The program could not be executed.
     #[error(transparent)]
     Failed(#[from] StartFailure),
-    /// A protection was asked for that this executor cannot give.
+    /// A protection was asked for that this executor does not have.
     #[error("{0}")]
-    SandboxUnavailable(String),
+    NotAvailable(String),
+    /// A sandbox policy cannot be enforced.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
     /// A limit of the configuration is reached.
     #[error("the limit of {max} {what} is reached")]
     Limit {
@@ -165,13 +169,14 @@ impl Session {
         reservation: Reservation,
         state: Option<Answer>,
     ) -> Result<Started, StartError> {
+        let form = state.as_ref().and_then(Answer::snapshot).map_or(Form::AsGiven, Form::Restored);
+        let Composed { spec, sandbox } = compose(&params, &self.executor, form).await?;
         let given = Given {
-            sandbox: sandbox_type(params.exec.sandbox.is_some()),
+            sandbox: Enforced::by(sandbox.as_ref()),
             shell_snapshot: state.as_ref().map(Answer::report),
         };
-        let form = state.as_ref().and_then(Answer::snapshot).map_or(Form::AsGiven, Form::Restored);
-        let spec = compose(&params, &self.executor, form)?;
-        let (process, actor) = Process::start(spec, self.mark.run(), self.executor.output()).await?;
+        let started = Process::start(spec, self.mark.run(), self.executor.output(), sandbox).await;
+        let (process, actor) = started.inspect_err(|failure| self.executor.hear_of(failure))?;
         let end = self.table().fill(&process, given.clone());
         drop(reservation);
         tokio::spawn(own(Arc::downgrade(&self), Arc::clone(&process), actor, live));
@@ -243,7 +248,9 @@ async fn own(session: std::sync::Weak<Session>, process: Arc<Process>, actor: Ac
 fn answer(exec: &ExecParams, given: Given) -> StartResult {
     StartResult {
         process_id: exec.process_id.clone(),
-        sandbox_type: Some(given.sandbox),
+        sandbox_type: Some(given.sandbox.kind),
+        sandbox_backend: given.sandbox.backend,
+        sandbox_gaps: given.sandbox.gaps,
         already_started: false,
         shell_snapshot: given.shell_snapshot,
     }
@@ -295,11 +302,8 @@ fn check_protection(exec: &ExecParams) -> Result<(), StartError> {
     let unavailable = |what: &str| {
         let message =
             format!("{what} is not available on this server, and the process was not started without it");
-        Err(StartError::SandboxUnavailable(message))
+        Err(StartError::NotAvailable(message))
     };
-    if exec.sandbox.as_ref().is_some_and(|sandbox| !sandbox.is_unconfined()) {
-        return unavailable("a sandbox that limits files or network (`sandbox`)");
-    }
     if exec.enforce_managed_network || exec.network_proxy.is_some() || exec.managed_network.is_some() {
         return unavailable("managed networking (`enforceManagedNetwork`, `networkProxy`)");
     }
@@ -316,13 +320,19 @@ mod tests {
     use super::*;
     use crate::process::log::Exit;
     use crate::protocol::process::ExitReason;
+    use crate::sandbox::{SandboxSettings, Sandboxes};
     use crate::session::{Executor, ExecutorSettings, Lookup};
     use crate::spawn::mark::ServerMark;
 
     /// The connection that asked for the start is gone, the next one asks for the end before the program runs.
     #[tokio::test]
     async fn a_start_in_progress_can_be_ended() {
-        let executor = Executor::new(ExecutorSettings::default(), ServerMark::new(), Vec::new());
+        let executor = Executor::new(
+            ExecutorSettings::default(),
+            ServerMark::new(),
+            Vec::new(),
+            Sandboxes::new(SandboxSettings::default()),
+        );
         let session = Session::new("test", executor);
         let params = json!({"processId": "p", "argv": ["/bin/sleep", "60"], "cwd": "file:///", "env": {}, "tty": false});
         let params = serde_json::from_value(params).unwrap();

@@ -10,6 +10,8 @@ use super::ConnectionId;
 use crate::path_uri::PathUri;
 use crate::process::Process;
 use crate::protocol::process::{ProcessId, SandboxType, ShellSnapshotReport, StartParams};
+use crate::protocol::sandbox::{SandboxBackend, SandboxGap};
+use crate::sandbox::Prepared;
 
 /// What a start asked for, as far as it is remembered: enough to know it again, and to list it.
 #[derive(Debug)]
@@ -46,8 +48,26 @@ fn digest(params: &StartParams) -> [u8; 32] {
 /// What a start was given, as its answer says.
 #[derive(Debug, Clone)]
 pub(super) struct Given {
-    pub(super) sandbox: SandboxType,
+    pub(super) sandbox: Enforced,
     pub(super) shell_snapshot: Option<ShellSnapshotReport>,
+}
+
+/// How the policy of a process is enforced.
+#[derive(Debug, Clone)]
+pub(super) struct Enforced {
+    pub(super) kind: SandboxType,
+    pub(super) backend: Option<SandboxBackend>,
+    pub(super) gaps: Vec<SandboxGap>,
+}
+
+impl Enforced {
+    pub(super) fn by(sandbox: Option<&Prepared>) -> Self {
+        Self {
+            kind: super::sandbox_type(sandbox.is_some()),
+            backend: sandbox.and_then(|sandbox| sandbox.backend),
+            gaps: sandbox.map(|sandbox| sandbox.gaps.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 /// A name that is taken.
@@ -165,7 +185,7 @@ impl Table {
                 process,
                 argv: &request.argv,
                 cwd: &request.cwd,
-                sandbox_type: given.sandbox,
+                sandbox_type: given.sandbox.kind,
                 order: *order,
             }),
         })

@@ -13,6 +13,7 @@ use super::variables::{Changes, check};
 use crate::process::env::{NameFilter, Variables};
 use crate::process::{Collected, ProcessSpec};
 use crate::protocol::process::ExecEnvPolicy;
+use crate::sandbox::Prepared;
 use crate::spawn::mark::RunMark;
 
 /// How long the shell of a good capture is given to end before the start goes on without waiting.
@@ -69,10 +70,11 @@ impl Capture {
         self,
         spec: ProcessSpec,
         mark: RunMark,
+        sandbox: Option<Prepared>,
         held: impl Send + 'static,
     ) -> Result<Snapshot, CaptureError> {
         let passed = spec.env.clone();
-        let taken = timeout(self.limit, self.take(spec, mark)).await;
+        let taken = timeout(self.limit, self.take(spec, mark, sandbox)).await;
         let (shell, fields) = taken.map_err(|_| CaptureError::Timeout(self.limit))??;
         // Megabytes may have to be taken apart.
         let made = tokio::task::spawn_blocking(move || self.snapshot(fields, &passed)).await;
@@ -82,8 +84,13 @@ impl Capture {
     }
 
     /// Until the state is there, whoever else still holds the pipe.
-    async fn take(&self, spec: ProcessSpec, mark: RunMark) -> Result<(Collected, Fields), CaptureError> {
-        let mut shell = Collected::start(spec, mark).await?;
+    async fn take(
+        &self,
+        spec: ProcessSpec,
+        mark: RunMark,
+        sandbox: Option<Prepared>,
+    ) -> Result<(Collected, Fields), CaptureError> {
+        let mut shell = Collected::start(spec, mark, sandbox).await?;
         let mut scanner = Scanner::new(&self.mark);
         let mut buffer = vec![0; READ_BYTES];
         loop {

@@ -15,8 +15,10 @@ use std::ptr;
 use std::sync::Arc;
 
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
+use super::inner::Inner;
+use super::isolation::{Isolation, Prepared};
 use super::mark::RunMark;
 use super::reaper;
 use super::tree::signal_group;
@@ -36,6 +38,8 @@ pub struct Launch {
     pub stdio: Stdio,
     /// What it inherits besides; nothing else stays open in it.
     pub inherited: Vec<Inherited>,
+    /// What sets it apart.
+    pub isolation: Isolation,
     /// The mark of its tree.
     pub mark: RunMark,
 }
@@ -73,6 +77,8 @@ pub enum Stdio {
 pub struct Child {
     pid: i32,
     pidfd: OwnedFd,
+    /// The program, where the child itself is the init of its namespaces.
+    inner: Option<Inner>,
 }
 
 /// How a child ended.
@@ -89,6 +95,8 @@ pub enum ExitStatus {
 pub enum SpawnStage {
     /// No process could be made.
     Clone,
+    /// It could not be set apart.
+    Isolation,
     /// The working directory could not be entered.
     WorkingDirectory,
     /// The terminal could not become the controlling one.
@@ -125,6 +133,7 @@ struct Job {
     stderr: RawFd,
     inherited: *const Move,
     inherited_count: usize,
+    isolation: *const Prepared,
     terminal: bool,
     mark: Option<u64>,
     failed_stage: SpawnStage,
@@ -153,6 +162,8 @@ pub fn spawn(launch: Launch) -> Result<Child, SpawnError> {
     let argv = pointers(&launch.argv);
     let env = pointers(&launch.env);
     let (stdin, stdout, stderr) = descriptors.numbers();
+    let terminal = matches!(launch.stdio, Stdio::Terminal(_));
+    let isolation = Prepared::new(launch.isolation);
     let mut job = Job {
         candidates: candidates.as_ptr(),
         argv: argv.as_ptr(),
@@ -163,14 +174,18 @@ pub fn spawn(launch: Launch) -> Result<Child, SpawnError> {
         stderr,
         inherited: inherited.moves.as_ptr(),
         inherited_count: inherited.moves.len(),
-        terminal: matches!(launch.stdio, Stdio::Terminal(_)),
+        isolation: &raw const isolation,
+        terminal,
         mark: launch.mark.limit(),
         failed_stage: SpawnStage::Exec,
         failed_errno: 0,
     };
     let spawning = reaper::spawning();
-    let (pid, pidfd) = clone_into(&mut job).map_err(|errno| SpawnError::os(SpawnStage::Clone, errno))?;
-    let child = Child { pid, pidfd };
+    let (pid, pidfd) = clone_into(&mut job, isolation.flags()).map_err(|errno| {
+        let stage = if isolation.flags() == 0 { SpawnStage::Clone } else { SpawnStage::Isolation };
+        SpawnError::os(stage, errno)
+    })?;
+    let child = Child { pid, pidfd, inner: None };
     if job.failed_errno != 0 {
         child.reap_blocking();
         return Err(SpawnError::os(job.failed_stage, job.failed_errno));
@@ -238,12 +253,12 @@ impl Moves {
 }
 
 /// Runs [`child`] in a new process and waits until it has executed or ended.
-fn clone_into(job: &mut Job) -> Result<(i32, OwnedFd), c_int> {
+fn clone_into(job: &mut Job, namespaces: c_int) -> Result<(i32, OwnedFd), c_int> {
     const STACK_WORDS: usize = 4096; // 64 KiB; `child` needs well under one.
     let mut stack: Vec<MaybeUninit<u128>> = Vec::with_capacity(STACK_WORDS);
     let blocked = BlockedSignals::new();
     let mut pidfd: c_int = -1;
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD | namespaces;
     // SAFETY: the stack is large enough, aligned and outlives the call, which returns only when the child has left
     // this memory; `job` and what it points to outlive it for the same reason; `child` keeps to system calls.
     let pid = unsafe {
@@ -308,8 +323,14 @@ extern "C" fn child(job: *mut c_void) -> c_int {
         if let Some(mark) = job.mark {
             set_mark(mark);
         }
+        if let Err(errno) = (*job.isolation).take_ids() {
+            return fail_with(job, SpawnStage::Isolation, errno);
+        }
         if libc::chdir(job.cwd) != 0 {
             return fail(job, SpawnStage::WorkingDirectory);
+        }
+        if let Err(errno) = (*job.isolation).restrict() {
+            return fail_with(job, SpawnStage::Isolation, errno);
         }
         for (from, to) in [(job.stdin, 0), (job.stdout, 1), (job.stderr, 2)] {
             if libc::dup2(from, to) != to {
@@ -385,12 +406,15 @@ unsafe fn execute(job: &Job) -> c_int {
 }
 
 unsafe fn fail(job: &mut Job, stage: SpawnStage) -> c_int {
+    // SAFETY: the location is this thread's.
+    unsafe { fail_with(job, stage, *libc::__errno_location()) }
+}
+
+unsafe fn fail_with(job: &mut Job, stage: SpawnStage, errno: c_int) -> c_int {
     job.failed_stage = stage;
-    // SAFETY: the location is this thread's; the process ends here, its exit handlers are the parent's.
-    unsafe {
-        job.failed_errno = *libc::__errno_location();
-        libc::_exit(127)
-    }
+    job.failed_errno = errno;
+    // SAFETY: the process ends here; its exit handlers are the parent's.
+    unsafe { libc::_exit(127) }
 }
 
 /// Handlers vanish at exec by themselves; ignored signals would stay ignored in every program we start.
@@ -434,6 +458,13 @@ unsafe fn set_mark(mark: u64) {
 }
 
 impl Child {
+    /// Takes the child as the init of its namespaces, and this as the program that it runs there.
+    #[must_use]
+    pub fn running(mut self, inner: Inner) -> Self {
+        self.inner = Some(inner);
+        self
+    }
+
     /// Process id, group id and session id of the child.
     #[must_use]
     pub fn pid(&self) -> i32 {
@@ -446,12 +477,31 @@ impl Child {
         self.pidfd.as_fd()
     }
 
+    /// Signals the program; true if it got it. For a child that is not reaped yet.
+    #[must_use]
+    pub fn signal(&self, signal: Signal) -> bool {
+        let program = self.inner.as_ref().map_or(self.pidfd(), Inner::program);
+        pidfd_send_signal(program, signal).is_ok()
+    }
+
+    /// Signals the program's own process group; true if somebody got it. For a child that is not reaped yet.
+    #[must_use]
+    pub fn signal_group(&self, signal: Signal) -> bool {
+        match &self.inner {
+            None => signal_group(self.pid, signal),
+            Some(inner) => inner.signal_group(signal),
+        }
+    }
+
     /// Collects the exit status if the child has ended; its process id is free afterwards.
     #[must_use]
     pub fn try_reap(&self) -> Option<ExitStatus> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok().flatten()?;
         reaper::reaped(self.pid);
+        if let Some(status) = self.inner.as_ref().and_then(Inner::status) {
+            return Some(status);
+        }
         Some(match (status.exit_status(), status.terminating_signal()) {
             (Some(code), _) => ExitStatus::Code(code),
             (None, Some(signal)) => ExitStatus::Signal(signal),
@@ -464,6 +514,15 @@ impl Child {
         signal_group(self.pid, Signal::KILL);
         self.reap_blocking();
         reaper::reaped(self.pid);
+    }
+
+    /// Waits for the child's end; true if it ended by itself with 0.
+    #[must_use]
+    pub fn wait(&self) -> bool {
+        let ended = rustix::event::PollFd::new(&self.pidfd, rustix::event::PollFlags::IN);
+        let mut ended = [ended];
+        while rustix::event::poll(&mut ended, None).is_err() {}
+        self.try_reap() == Some(ExitStatus::Code(0))
     }
 
     fn reap_blocking(&self) {

@@ -2,9 +2,12 @@
 //!
 //! A server that is killed with SIGKILL cannot clean up. The guard holds the reading end of a pipe whose other end
 //! only the server has; at its end of file the server is gone, and the guard kills whatever still has the server's
-//! mark, and what belongs to the children on the server's roster. It is in a session of its own, so that a signal to the server's group does not reach it.
+//! mark, and what belongs to the children on the server's roster. What else the server leaves to be tidied up is written
+//! in a file that the guard holds for [`inheritance`]; only [`crate::helper`] knows what that means. It is in a session
+//! of its own, so that a signal to the server's group does not reach it.
 
 use std::ffi::{CString, OsString};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
@@ -17,6 +20,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::exec::{Child, Launch, Stdio, spawn};
+use super::isolation::Isolation;
 use super::mark::{MarkRange, RunMark, ServerMark};
 use super::roster;
 use super::tree::{Scope, kill_all};
@@ -47,17 +51,17 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts the guard for a server's mark. The executable must pass [`WORD`] on to [`main`].
+    /// Starts the guard for a server's mark, with a file that it inherits. The executable must pass [`WORD`] on to
+    /// [`main`].
     ///
     /// # Errors
     /// When marks cannot be used here, or the helper cannot be started.
-    pub fn start(mark: ServerMark) -> io::Result<Self> {
+    pub fn start(mark: ServerMark, inheritance: File) -> io::Result<Self> {
         let range = mark.range().ok_or_else(|| io::Error::other("RLIMIT_RSS has a hard limit here"))?;
         let (theirs, alive) = pipe_with(PipeFlags::CLOEXEC)?;
-        let nowhere = || std::fs::OpenOptions::new().write(true).open("/dev/null").map(OwnedFd::from);
         let roster = match roster::file() {
-            Some(file) => file?.into(),
-            None => nowhere()?,
+            Some(file) => file?,
+            None => File::options().write(true).open("/dev/null")?,
         };
         let (first, last) = range.bounds();
         let words = ["exec-server: guard", WORD, &first.to_string(), &last.to_string()];
@@ -66,8 +70,9 @@ impl Guard {
             argv: words.iter().filter_map(|word| CString::new(*word).ok()).collect(),
             env: Vec::new(),
             cwd: c"/".to_owned(),
-            stdio: Stdio::Separate { stdin: theirs, stdout: roster, stderr: nowhere()? },
+            stdio: Stdio::Separate { stdin: theirs, stdout: roster.into(), stderr: inheritance.into() },
             inherited: Vec::new(),
+            isolation: Isolation::None,
             mark: RunMark::none(),
         };
         let child = Arc::new(spawn(launch).map_err(|error| error.source)?);
@@ -88,10 +93,10 @@ impl Guard {
     }
 }
 
-/// Keeps a guard running for as long as it is polled.
-pub async fn keep(mark: ServerMark) {
+/// Keeps a guard running for as long as it is polled. Each gets the file that it inherits anew.
+pub async fn keep(mark: ServerMark, inheritance: impl Fn() -> io::Result<File>) {
     loop {
-        match Guard::start(mark) {
+        match inheritance().and_then(|file| Guard::start(mark, file)) {
             Ok(guard) => {
                 let started = Instant::now();
                 guard.ended().await;
@@ -126,6 +131,14 @@ pub fn main(arguments: impl Iterator<Item = OsString>) {
         .map_or_else(|_| Vec::new(), |roster| roster::read(&roster.into()));
     let marks = Some(MarkRange::from_bounds(first, last));
     kill_all(&Scope { marks, leaders, leaders_are_fresh: true, ..Scope::default() }, LIMIT);
+}
+
+/// What the server left to the guard, once [`main`] has returned.
+///
+/// # Errors
+/// When it left nothing.
+pub fn inheritance() -> io::Result<File> {
+    Ok(rustix::stdio::stderr().try_clone_to_owned()?.into())
 }
 
 /// A terminal's or a supervisor's signals are meant for the server; the guard leaves when the server has left.

@@ -93,7 +93,7 @@ impl SessionMark {
 
 impl RunMark {
     /// For what belongs to no run.
-    pub(super) fn none() -> Self {
+    pub fn none() -> Self {
         Self(None)
     }
 

@@ -41,6 +41,11 @@ impl Spawning {
     }
 }
 
+/// Whether this process has started that one and has not reaped it.
+pub(super) fn is_own_child(pid: i32) -> bool {
+    own_children().contains_key(&pid)
+}
+
 /// The owner has reaped its child.
 pub(super) fn reaped(pid: i32) {
     if let Some(slot) = own_children().remove(&pid).flatten() {

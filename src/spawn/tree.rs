@@ -31,18 +31,18 @@ pub struct Scope {
     pub holding: Option<HashSet<Stream>>,
 }
 
-/// A pipe or terminal, by what `/proc/PID/fd` calls it.
+/// A pipe, a socket or a terminal, by what `/proc/PID/fd` calls it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Stream(pub String);
 
 /// What is known of a process from one look at `/proc`.
-#[derive(Debug, Clone, Copy)]
-struct Seen {
-    parent: i32,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) parent: i32,
     group: i32,
     session: i32,
     /// Clock ticks since boot: with the id, the identity of a process.
-    started: u64,
+    pub(super) started: u64,
     dead: bool,
     mark: Option<u64>,
 }
@@ -94,7 +94,7 @@ impl Census {
         let own = std::process::id().cast_signed();
         let mut descendants = below(&children, [own]);
         descendants.remove(&own);
-        let adopts = own == 1 || rustix::process::child_subreaper().is_ok_and(|set| set.is_some());
+        let adopts = adopts_orphans();
         for (pid, process) in &mut seen {
             // Only descendants can be ours while this process adopts orphans; without that, all are looked at.
             if *pid != own && (!adopts || descendants.contains(pid)) {
@@ -192,6 +192,12 @@ pub fn stream_of(fd: impl std::os::fd::AsFd) -> Option<Stream> {
     Some(Stream(format!("pipe:[{}]", stat.st_ino)))
 }
 
+/// What `/proc/PID/fd` calls a socket.
+#[must_use]
+pub fn socket_stream(inode: u32) -> Stream {
+    Stream(format!("socket:[{inode}]"))
+}
+
 /// What `/proc/PID/fd` calls the program's end of a terminal.
 ///
 /// # Errors
@@ -199,6 +205,29 @@ pub fn stream_of(fd: impl std::os::fd::AsFd) -> Option<Stream> {
 pub fn terminal_stream(program_end: impl std::os::fd::AsFd) -> std::io::Result<Stream> {
     let name = rustix::termios::ttyname(program_end, Vec::new())?;
     Ok(Stream(name.to_string_lossy().into_owned()))
+}
+
+/// Whether orphans below this process stay below it.
+pub(super) fn adopts_orphans() -> bool {
+    std::process::id() == 1 || rustix::process::child_subreaper().is_ok_and(|set| set.is_some())
+}
+
+/// The processes that hold a stream open, as far as this one may see it. Reads `/proc`; for blocking threads.
+#[must_use]
+pub fn holders(stream: &Stream) -> Vec<i32> {
+    let streams = HashSet::from([stream.clone()]);
+    pids().filter(|pid| holds(*pid, &streams)).collect()
+}
+
+/// Whether a process holds a stream open.
+#[must_use]
+pub fn is_holder(pid: i32, stream: &Stream) -> bool {
+    holds(pid, &HashSet::from([stream.clone()]))
+}
+
+fn pids() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 fn holds(pid: i32, streams: &HashSet<Stream>) -> bool {
@@ -210,16 +239,11 @@ fn holds(pid: i32, streams: &HashSet<Stream>) -> bool {
 }
 
 fn look() -> HashMap<i32, Seen> {
-    let Ok(entries) = fs::read_dir("/proc") else { return HashMap::new() };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| Some((pid, stat(pid)?)))
-        .collect()
+    pids().filter_map(|pid| Some((pid, stat(pid)?))).collect()
 }
 
 /// Reads `/proc/PID/stat`. The name in it may hold anything, so fields are counted from its last parenthesis.
-fn stat(pid: i32) -> Option<Seen> {
+pub(super) fn stat(pid: i32) -> Option<Seen> {
     let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let after_name = bytes.iter().rposition(|byte| *byte == b')')? + 1;
     let text = std::str::from_utf8(&bytes[after_name..]).ok()?;

@@ -2,11 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a failed unwrap is a failed test")]
 
+mod confined;
 mod connection;
 mod control;
 mod copying;
+mod doctor;
 mod ending;
 mod endurance;
+mod inside;
+mod jailed;
+mod leftovers;
 mod listeners;
 mod output;
 mod sessions;

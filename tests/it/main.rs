@@ -14,6 +14,7 @@ mod files_that_bite;
 mod hostile_copy;
 mod http;
 mod http_client;
+mod inside;
 mod observer;
 mod processes;
 mod snapshots;

@@ -100,7 +100,7 @@ fn exited(process: &ProcessId, exit: &Exit) -> ExitedParams {
         process_id: process.clone(),
         seq: exit.seq,
         exit_code: exit.code,
-        sandbox_denied: Some(false),
+        sandbox_denied: Some(exit.sandbox_denied),
         signal: exit.signal.map(str::to_owned),
         reason: Some(exit.reason),
         limit: None,
@@ -150,7 +150,7 @@ pub(super) fn read(id: &RequestId, outcome: &ReadOutcome) -> String {
         exit_code: outcome.exit.as_ref().map(|exit| exit.code),
         closed: outcome.closed,
         failure: None,
-        sandbox_denied: false,
+        sandbox_denied: outcome.exit.as_ref().is_some_and(|exit| exit.sandbox_denied),
         lost: outcome.lost,
     };
     let output: usize = outcome.chunks.iter().map(|chunk| chunk.bytes.len()).sum();

@@ -44,6 +44,7 @@ use crate::protocol::process::ProcessId;
 use crate::protocol::{code, salvage};
 use crate::rpc::transport::CloseCode;
 use crate::rpc::{EndReason, Received, Transport};
+use crate::sandbox::Sandboxes;
 use crate::session::{Attachment, ConnectionId, Session, SessionRegistry};
 
 /// Requests that may wait behind the running ones; then the connection is read no further.
@@ -79,8 +80,10 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub struct Shared {
     /// The sessions.
     pub registry: Arc<SessionRegistry>,
-    /// What the executor says of itself.
+    /// What the executor says of itself, but for its sandboxes.
     pub info: EnvironmentInfo,
+    /// What its sandboxes share.
+    pub sandboxes: Arc<Sandboxes>,
     /// The settings layers of the machine.
     pub config: Arc<EnvironmentConfig>,
     /// Makes HTTP requests.
@@ -95,6 +98,16 @@ pub struct Shared {
     pub ping_timeout: Duration,
     /// The server is ending.
     pub shutdown: CancellationToken,
+}
+
+impl Shared {
+    /// What the executor says of itself. The first call finds out what can confine a process, which takes some
+    /// milliseconds.
+    pub async fn info(&self) -> EnvironmentInfo {
+        let sandboxes = Arc::clone(&self.sandboxes);
+        let sandbox = tokio::task::spawn_blocking(move || sandboxes.report()).await.ok();
+        EnvironmentInfo { sandbox, ..self.info.clone() }
+    }
 }
 
 /// What becomes of the session when the input ends.
@@ -138,7 +151,8 @@ pub(crate) fn recode(method: &str, params: serde_json::Value) -> Result<serde_js
 
 /// Serves a connection to its end.
 pub async fn serve<T: Transport>(transport: T, shared: Arc<Shared>, kind: Kind) {
-    let mut connection = Connection::new(transport, shared, kind);
+    let info = shared.info().await;
+    let mut connection = Connection::new(transport, shared, info, kind);
     let end = connection.run().await;
     connection.finish(end).await;
 }
@@ -146,6 +160,7 @@ pub async fn serve<T: Transport>(transport: T, shared: Arc<Shared>, kind: Kind) 
 struct Connection<T> {
     transport: T,
     shared: Arc<Shared>,
+    info: EnvironmentInfo,
     kind: Kind,
     id: ConnectionId,
     handshake: Handshake,
@@ -231,11 +246,13 @@ enum Turn {
 }
 
 impl<T: Transport> Connection<T> {
-    fn new(transport: T, shared: Arc<Shared>, kind: Kind) -> Self {
+    fn new(transport: T, shared: Arc<Shared>, info: EnvironmentInfo, kind: Kind) -> Self {
         let now = Instant::now();
         let initialize_by = (kind == Kind::Socket).then(|| now + shared.initialize_timeout);
         let tools = Tools {
-            files: Arc::new(FileSystem::with_read_limit(READ_FILE_LIMIT)),
+            files: Arc::new(
+                FileSystem::with_read_limit(READ_FILE_LIMIT).beside(Arc::clone(&shared.sandboxes)),
+            ),
             config: Arc::clone(&shared.config),
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
             http: Arc::clone(&shared.http),
@@ -243,6 +260,7 @@ impl<T: Transport> Connection<T> {
         };
         Self {
             transport,
+            info,
             kind,
             id: ConnectionId::next(),
             handshake: Handshake::New,

@@ -90,7 +90,7 @@ impl<T: Transport> Connection<T> {
         let attachment = attachment.map_err(SessionError::into_error_object)?;
         let result = InitializeResult {
             session_id: attachment.session().id().to_owned(),
-            environment_info: Some(self.shared.info.clone()),
+            environment_info: Some(self.info.clone()),
             observer: attachment.role() == Role::Observer,
         };
         self.handshake = Handshake::Initialized(attachment);
@@ -127,7 +127,7 @@ impl<T: Transport> Connection<T> {
         }
         match call {
             Call::Start(params) => self.start(id, params, session),
-            Call::Info(_) => self.reply(answers::success(&id, &self.shared.info)),
+            Call::Info(_) => self.reply(answers::success(&id, &self.info)),
             Call::Status(_) => {
                 self.reply(answers::success(&id, &StatusResponse { status: "ready".to_owned() }))
             }

@@ -23,6 +23,7 @@ fn launch(script: &str, inherited: Vec<Inherited>) -> (Launch, File) {
         cwd: c"/".to_owned(),
         stdio: Stdio::Separate { stdin: nothing(), stdout: theirs, stderr: nothing() },
         inherited,
+        isolation: Isolation::None,
         mark: RunMark::none(),
     };
     (launch, ours.into())

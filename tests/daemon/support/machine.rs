@@ -90,6 +90,15 @@ pub(crate) fn zombies_of(parent: i32) -> Vec<i32> {
     pids().filter(is_zombie).collect()
 }
 
+/// The helpers that outlive a server.
+pub(crate) fn guards_of(parent: i32) -> Vec<i32> {
+    let is_guard = |pid: &i32| {
+        stat(*pid).is_some_and(|fields| fields[1] == parent.to_string())
+            && command_line(*pid).starts_with("exec-server: guard")
+    };
+    pids().filter(is_guard).collect()
+}
+
 /// Processor time used, in ticks of 10 ms.
 pub(crate) fn cpu_ticks(pid: i32) -> u64 {
     let fields = stat(pid).expect("the process lives");

@@ -5,6 +5,7 @@ pub(crate) mod daemon;
 pub(crate) mod http;
 pub(crate) mod machine;
 pub(crate) mod proxy;
+pub(crate) mod sandbox;
 pub(crate) mod start;
 pub(crate) mod stdio;
 

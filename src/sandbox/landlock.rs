@@ -1,0 +1,102 @@
+//! Landlock rules: which paths may be opened for what.
+
+use std::os::fd::OwnedFd;
+
+use landlock::{
+    ABI, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, Scope,
+};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+
+use super::plan::{Grant, GrantAccess};
+
+/// Builds a ruleset that allows what the grants say. A grant whose path does not exist grants nothing.
+///
+/// # Errors
+/// What failed, in words: nothing may run without the ruleset.
+pub fn ruleset(grants: &[Grant], scopes: Scopes) -> Result<OwnedFd, String> {
+    build(grants, scopes).map_err(|error| error.to_string())?.ok_or_else(|| "no Landlock here".to_owned())
+}
+
+/// What Landlock keeps apart besides files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scopes {
+    /// Abstract sockets made outside are out of reach, where the kernel can do it.
+    pub abstract_sockets: bool,
+}
+
+/// The version of Landlock that the kernel has, 0 without one.
+#[must_use]
+#[expect(unsafe_code, reason = "the library keeps the version to itself")]
+pub fn version() -> i32 {
+    const VERSION: u32 = 1;
+    // SAFETY: without attributes the call reads no memory.
+    let version =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, VERSION) };
+    i32::try_from(version).unwrap_or(0).max(0)
+}
+
+fn build(grants: &[Grant], scopes: Scopes) -> Result<Option<OwnedFd>, landlock::RulesetError> {
+    let abi = ABI::from(version());
+    let handled = handled(abi);
+    let ruleset =
+        Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(handled)?;
+    let ruleset = match scope(abi, scopes) {
+        scope if scope.is_empty() => ruleset,
+        scope => ruleset.scope(scope)?,
+    };
+    let mut created = ruleset.create()?;
+    for grant in grants {
+        created = add(created, grant, handled)?;
+    }
+    Ok(created.into())
+}
+
+/// Files only: sockets are the filter's and the supervisor's.
+fn handled(abi: ABI) -> BitFlags<AccessFs> {
+    AccessFs::from_read(abi) | AccessFs::from_write(abi) & !BitFlags::from(AccessFs::ResolveUnix)
+}
+
+fn scope(abi: ABI, scopes: Scopes) -> BitFlags<Scope> {
+    if abi < ABI::V6 {
+        return BitFlags::EMPTY;
+    }
+    if scopes.abstract_sockets { Scope::AbstractUnixSocket | Scope::Signal } else { Scope::Signal.into() }
+}
+
+fn add(
+    created: RulesetCreated,
+    grant: &Grant,
+    handled: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, landlock::RulesetError> {
+    let Some((path, is_directory)) = open(grant) else { return Ok(created) };
+    let mut rights = rights(grant.access) & handled;
+    if !is_directory {
+        rights &= AccessFs::from_file(ABI::V9);
+    }
+    created.add_rule(PathBeneath::new(path, rights))
+}
+
+/// Not through links: paths are real, and what has become a link since is not what was meant.
+fn open(grant: &Grant) -> Option<(OwnedFd, bool)> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let path = openat2(CWD, grant.path.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?;
+    let kind = FileType::from_raw_mode(fstat(&path).ok()?.st_mode);
+    (kind != FileType::Symlink).then_some((path, kind == FileType::Directory))
+}
+
+fn rights(access: GrantAccess) -> BitFlags<AccessFs> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
+    match access {
+        GrantAccess::List => AccessFs::ReadDir.into(),
+        GrantAccess::Read => read,
+        GrantAccess::Device => {
+            AccessFs::ReadFile
+                | AccessFs::ReadDir
+                | AccessFs::WriteFile
+                | AccessFs::Truncate
+                | AccessFs::IoctlDev
+        }
+        GrantAccess::Write => BitFlags::all(),
+    }
+}

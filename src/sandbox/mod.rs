@@ -1,0 +1,99 @@
+//! From a policy to its enforcement on this machine: prepares, and never touches this process.
+//!
+//! * [`ground`] is the one normal form: a policy on real paths. Everything that enforces one derives from it.
+//! * [`Sandboxes::prepare`] decides how a policy is enforced; `probe` finds out what this machine can do. From the ground,
+//!   `view` makes what a run sees, `grants` what it may open, and `gaps` says what Landlock alone leaves open.
+//! * [`plan`] is what the helper is told about one run; [`launch`] starts a helper with it.
+//! * [`placeholders`] keeps protected paths that do not exist from being created.
+//! * [`landlock`] and [`seccomp`] build rules; the helper and the child apply them.
+//! * [`networked`] knows the runs that can reach the server, and [`origin`] refuses connections that come from them.
+
+mod error;
+mod gaps;
+mod grants;
+pub mod ground;
+pub mod landlock;
+pub mod launch;
+pub mod networked;
+pub mod origin;
+pub mod placeholders;
+pub mod plan;
+mod prepare;
+mod probe;
+pub mod seccomp;
+mod sock_diag;
+mod view;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use self::error::SandboxError;
+use self::networked::NetworkedRuns;
+use self::placeholders::Placeholders;
+pub use self::prepare::{Held, Prepared, Wanted};
+pub use self::probe::Host;
+use crate::protocol::sandbox::{SandboxBackend, SandboxGap, SandboxReport};
+
+/// The hidden first argument by which the program becomes the init of a sandbox.
+pub const WORD: &str = "__exec-server-sandbox";
+
+/// This program becomes a helper when it is asked to.
+static REENTERED: AtomicBool = AtomicBool::new(false);
+
+/// Says that this program looks for [`WORD`] before anything else. Without it there are no sandboxes: the program would
+/// be run again, and not as a helper.
+pub fn can_be_reentered() {
+    REENTERED.store(true, Ordering::Relaxed);
+}
+
+/// How policies are enforced.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxSettings {
+    /// The only backend that may be used. None: the first that can enforce all of a policy.
+    pub backend: Option<SandboxBackend>,
+    /// What it may leave open where a policy would be refused otherwise.
+    pub accepted_gaps: Vec<SandboxGap>,
+    /// Where the journal of placeholders goes. None: into memory.
+    pub state_dir: Option<PathBuf>,
+}
+
+/// What all sandboxes of one server share.
+#[derive(Debug)]
+pub struct Sandboxes {
+    /// How they are made.
+    pub settings: SandboxSettings,
+    /// The owner of their placeholders.
+    pub placeholders: Placeholders,
+    /// Those that have a network.
+    pub networked: Arc<NetworkedRuns>,
+    /// Known once it was needed; forgotten when it turns out wrong.
+    host: Mutex<Option<Arc<Host>>>,
+}
+
+impl Sandboxes {
+    /// Those of a server. Reads the state directory: it blocks for a moment.
+    #[must_use]
+    pub fn new(settings: SandboxSettings) -> Arc<Self> {
+        let placeholders = Placeholders::new(settings.state_dir.as_deref());
+        Arc::new(Self { settings, placeholders, networked: Arc::default(), host: Mutex::default() })
+    }
+
+    /// What this machine can do. The first call tries it out, which blocks for some milliseconds.
+    #[must_use]
+    pub fn host(&self) -> Arc<Host> {
+        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(host.get_or_insert_with(|| Arc::new(Host::probe())))
+    }
+
+    /// What there is, for clients, and what the settings make the default. Blocks as [`Self::host`] does.
+    #[must_use]
+    pub fn report(&self) -> SandboxReport {
+        self.host().report(self.settings.backend)
+    }
+
+    /// What the machine could do it cannot do any more: the next start looks again.
+    pub fn doubt_host(&self) {
+        *self.host.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}

@@ -1,0 +1,133 @@
+//! What this machine can do, found out by doing it once.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::plan::{Absence, Base, Failure, Grant, GrantAccess, Plan, Program, Skeleton, View};
+use super::seccomp::{Filter, Sockets};
+use super::{REENTERED, WORD, gaps, landlock, launch};
+use crate::protocol::sandbox::{BackendReport, SandboxBackend, SandboxReport};
+use crate::spawn::isolation::Namespaces;
+use crate::spawn::mark::RunMark;
+use crate::spawn::{Inherited, SpawnError, Stdio};
+
+/// The backends of this machine: what they are made of, or why they cannot be had.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// Whether a private view needs a user namespace.
+    pub(super) namespaces: Result<UserNamespace, String>,
+    /// The version of Landlock.
+    pub(super) landlock: Result<i32, String>,
+}
+
+/// How a private view is come by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UserNamespace {
+    Used,
+    /// This server has the capabilities itself.
+    NotNeeded,
+}
+
+impl Host {
+    /// Tries everything once. Blocks for some milliseconds.
+    #[must_use]
+    pub fn probe() -> Self {
+        Self { namespaces: namespaces(), landlock: landlock() }
+    }
+
+    /// What there is, for clients. The default is the one that is forced, or the first that there is.
+    #[must_use]
+    pub fn report(&self, forced: Option<SandboxBackend>) -> SandboxReport {
+        let backend = |name, reason: Option<&String>| BackendReport {
+            name,
+            available: reason.is_none(),
+            reason: reason.cloned(),
+        };
+        let backends = vec![
+            backend(SandboxBackend::Namespaces, self.namespaces.as_ref().err()),
+            backend(SandboxBackend::Landlock, self.landlock.as_ref().err()),
+        ];
+        let may_be = |name| forced.is_none_or(|forced| forced == name);
+        let default = backends
+            .iter()
+            .find(|backend| backend.available && may_be(backend.name))
+            .map(|backend| backend.name);
+        SandboxReport { backends, default }
+    }
+}
+
+fn namespaces() -> Result<UserNamespace, String> {
+    if !REENTERED.load(Ordering::Relaxed) {
+        return Err("this program does not call `exec_server::helper::dispatch` first".to_owned());
+    }
+    let used = run(Namespaces { user: true, network: true });
+    let Err(reason) = used else { return Ok(UserNamespace::Used) };
+    match run(Namespaces { user: false, network: true }) {
+        Ok(()) => Ok(UserNamespace::NotNeeded),
+        Err(_) => Err(reason),
+    }
+}
+
+fn landlock() -> Result<i32, String> {
+    match landlock::version() {
+        0 => Err("the kernel has no Landlock, or does not let this server use it".to_owned()),
+        version if version < gaps::LEAST_VERSION => {
+            Err(format!("Landlock is of version {version}, and version {} is needed", gaps::LEAST_VERSION))
+        }
+        version => Ok(version),
+    }
+}
+
+/// Builds a read-only view without network and runs something in it: this program, which ends at once.
+fn run(namespaces: Namespaces) -> Result<(), String> {
+    let streams = streams().map_err(|error| error.to_string())?;
+    match launch::launch(&plan(), streams, namespaces) {
+        Ok(child) => child.wait().then_some(()).ok_or_else(|| "a sandbox did not work".to_owned()),
+        Err(launch::LaunchError::Spawn(SpawnError { source, .. })) => {
+            Err(format!("namespaces cannot be made: {source}"))
+        }
+        Err(launch::LaunchError::Failed(failure)) => Err(in_words(&failure)),
+    }
+}
+
+/// What a helper could not do.
+pub(super) fn in_words(failure: &Failure) -> String {
+    match failure.errno {
+        0 => failure.what.clone(),
+        errno => format!("{}: {}", failure.what, std::io::Error::from_raw_os_error(errno)),
+    }
+}
+
+fn streams() -> std::io::Result<launch::Streams> {
+    let null = || File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
+    Ok(launch::Streams {
+        stdio: Stdio::Separate { stdin: null()?, stdout: null()?, stderr: null()? },
+        inherited: vec![Inherited { fd: Arc::new(File::open("/proc/self/exe")?.into()), number: 3 }],
+        mark: RunMark::none(),
+    })
+}
+
+fn plan() -> Plan {
+    let words = |words: &[&str]| words.iter().filter_map(|word| CString::new(*word).ok()).collect();
+    Plan {
+        view: View {
+            base: Base::Host { writable: false },
+            layers: Vec::new(),
+            shared_memory: Skeleton::default(),
+        },
+        grants: vec![Grant { path: std::path::Path::new("/").into(), access: GrantAccess::Read }],
+        filter: Filter { sockets: Sockets::Supervised, fixed_metadata: false },
+        program: Program {
+            candidates: words(&["/proc/self/fd/3"]),
+            argv: words(&["exec-server: probe", WORD]),
+            env: Vec::new(),
+            cwd: c"/".to_owned(),
+            terminal: false,
+            absence: Absence::Fails,
+            inherited: vec![3],
+        },
+    }
+}
