@@ -19,8 +19,9 @@ struct Account {
     shell: Option<PathBuf>,
 }
 
-/// Gathers the information once, at the start. What confines processes is added when it has been found out.
-pub fn gather(variable: impl Fn(&str) -> Option<OsString>) -> EnvironmentInfo {
+/// Gathers the information once, at the start. What confines processes is added when it has been found out. `snapshots`:
+/// whether the state of shells is remembered.
+pub fn gather(variable: impl Fn(&str) -> Option<OsString>, snapshots: bool) -> EnvironmentInfo {
     let account = Account::current();
     let not_empty = |name: &str| variable(name).filter(|value| !value.is_empty());
     let cwd = std::env::current_dir().ok();
@@ -40,16 +41,17 @@ pub fn gather(variable: impl Fn(&str) -> Option<OsString>) -> EnvironmentInfo {
         temporary_directories: temporary.as_deref().and_then(uri).into_iter().collect(),
         temp_dir: uri(temporary.as_deref().unwrap_or(Path::new("/tmp"))),
         sandbox: None,
-        capabilities: capabilities(),
+        capabilities: capabilities(snapshots),
     }
 }
 
 /// True is a promise: only what works.
-fn capabilities() -> Capabilities {
+fn capabilities(snapshots: bool) -> Capabilities {
     Capabilities {
         fs_watch_missing: true,
         environment_config_read: true,
         http_header_env_vars: true,
+        sandboxed_file_streaming: true,
         file_write_streaming: true,
         process_control: true,
         process_list: true,
@@ -57,6 +59,8 @@ fn capabilities() -> Capabilities {
         output_accounting: true,
         file_operations: true,
         sandbox_report: true,
+        shell_snapshot_v2: snapshots,
+        shell_snapshot_report: snapshots,
         ..Capabilities::default()
     }
 }
@@ -138,10 +142,10 @@ mod tests {
 
     #[test]
     fn variables_decide() {
-        let info = gather(|name| (name == "TMPDIR").then(|| "/x y".into()));
+        let info = gather(|name| (name == "TMPDIR").then(|| "/x y".into()), true);
         assert_eq!(info.temp_dir.as_ref().map(PathUri::as_str), Some("file:///x%20y"));
         assert_eq!(info.temporary_directories.len(), 1);
-        let info = gather(|name| (name == "HOME").then(|| "relative".into()));
+        let info = gather(|name| (name == "HOME").then(|| "relative".into()), true);
         assert_eq!((info.user_home_dir, info.temporary_directories.len()), (None, 0));
         assert_eq!(info.temp_dir.as_ref().map(PathUri::as_str), Some("file:///tmp"));
     }

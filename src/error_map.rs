@@ -82,7 +82,8 @@ impl IntoErrorObject for FsError {
         let code = match self.class() {
             ErrorClass::NotFound => code::NOT_FOUND,
             ErrorClass::InvalidInput => code::INVALID_REQUEST,
-            ErrorClass::Io | ErrorClass::SandboxUnavailable => code::INTERNAL,
+            ErrorClass::InvalidParams => code::INVALID_PARAMS,
+            ErrorClass::Io | ErrorClass::Unconfined => code::INTERNAL,
         };
         let mut data = json!({ "kind": self.kind() });
         if let Some(errno) = self.errno() {

@@ -24,5 +24,6 @@ pub mod rpc;
 pub mod sandbox;
 pub mod server;
 pub mod session;
+pub mod snapshot;
 pub mod spawn;
 pub mod telemetry;

@@ -24,11 +24,12 @@ const ROWS: &[&[Module]] = &[
     &[("sandbox", &["spawn", "policy", "protocol"]), ("doctor", &["sandbox", "protocol"])],
     &[
         ("process", &["sandbox", "spawn", "protocol"]),
-        ("fs", &["fsops", "spawn", "protocol", "path_uri"]),
+        ("fs", &["fsops", "sandbox", "policy", "spawn", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
+        ("snapshot", &["process", "sandbox", "spawn", "protocol"]),
     ],
     &[
-        ("session", &["process", "sandbox", "spawn", "path_uri", "protocol"]),
+        ("session", &["snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
         ("http_request", &["policy", "protocol"]),
     ],
     &[(
@@ -45,6 +46,7 @@ const ROWS: &[&[Module]] = &[
                 "http_request",
                 "fs",
                 "environment_config",
+                "snapshot",
                 "process",
                 "sandbox",
                 "spawn",

@@ -131,6 +131,11 @@ fn oversize() {
 }
 
 #[test]
+fn policy() {
+    replay("policy", checks::policy, OFFSPRING);
+}
+
+#[test]
 fn salvage() {
     replay("salvage", checks::salvage, OFFSPRING);
 }

@@ -1,15 +1,17 @@
 //! What must hold for any input, as plain functions: the fuzz targets call them, and `tests/fuzz_corpus.rs` calls them
 //! with the corpus and inputs made from it. Each takes the bytes of one input and panics where something does not hold.
 
-use std::path::Path;
+use std::path::{Component, Path};
 
 use exec_server::fuzzing;
 use exec_server::path_uri::PathUri;
 use exec_server::policy::hosts::{Denial, Host, HostPattern, embedded_ipv4, is_public};
+use exec_server::policy::{Files, Policy, Surroundings};
 use exec_server::process::env::Pattern;
 use exec_server::protocol::code;
 use exec_server::protocol::envelope::{Message, OutgoingRequest, RequestId};
 use exec_server::protocol::salvage;
+use exec_server::protocol::sandbox::SandboxContext;
 use serde_json::Value;
 
 /// Input: a message. What is accepted is JSON, and a request comes back from its own encoding.
@@ -255,6 +257,42 @@ fn header(bytes: &[u8]) -> Option<(usize, u64)> {
     };
     let header = form + if second & 0x80 == 0 { 0 } else { 4 };
     (bytes.len() >= header).then_some((header, length))
+}
+
+/// Input: a sandbox context. What it allows is the same after it was encoded and decoded again; its rules are on absolute
+/// paths without `.` and `..`, and each decides at its own path.
+pub fn policy(input: &[u8]) {
+    let Ok(context) = serde_json::from_slice::<SandboxContext>(input) else { return };
+    let around = Surroundings { cwd: Some(Path::new("/w")), temporary_directory: Some(Path::new("/t")) };
+    let policy = Policy::of(&context, &around);
+    let Ok(again) = serde_json::to_vec(&context).and_then(|text| serde_json::from_slice(&text)) else {
+        panic!("a context does not come back");
+    };
+    match (policy, Policy::of(&again, &around)) {
+        (Ok(policy), Ok(same)) => {
+            assert_eq!(policy.network, same.network);
+            same_files(&policy.files, &same.files);
+        }
+        (one, other) => assert_eq!(one.err(), other.err()),
+    }
+}
+
+fn same_files(one: &Files, other: &Files) {
+    let (one, other) = match (one, other) {
+        (Files::Limited(one), Files::Limited(other)) => (one, other),
+        (Files::Unlimited, Files::Unlimited) => return,
+        _ => panic!("limits come or go"),
+    };
+    assert_eq!(one.rules(), other.rules());
+    for (path, access) in one.rules().iter() {
+        assert_eq!(one.access(path), *access);
+        let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+        assert!(path.is_absolute() && plain, "{path:?}");
+        assert_eq!(one.denied_by_glob(path), other.denied_by_glob(path));
+    }
+    for glob in one.globs() {
+        assert!(glob.root().parent().is_some() && !glob.matches(glob.root()), "{glob:?}");
+    }
 }
 
 /// Input: a message, with two bytes behind it that say how much of its beginning and its end is known. An id that is found

@@ -188,6 +188,16 @@ schema! {
         deny: Vec<Denial> = Vec::new();
     }
 
+    /// How the state of shells is remembered for starts that ask for it.
+    snapshot: SnapshotConfig {
+        /// Remember it; without, such starts run the start-up files each time.
+        enabled: bool = true;
+        /// Milliseconds that the start-up files may take when the state is captured.
+        capture_ms: Duration, in TIMEOUT = Duration::from_secs(10);
+        /// Bytes that all remembered states of all sessions may have; those used least recently go first.
+        cache_bytes: u64 = 256 << 20;
+    }
+
     /// What the server writes to stderr.
     log: LogConfig {
         /// `text` or `json`.

@@ -168,6 +168,21 @@ impl Setting for String {
     }
 }
 
+impl Setting for bool {
+    fn read(input: Input<'_>, _: &Bounds) -> Result<Self, ValueError> {
+        match input {
+            Input::Toml(toml::Value::Boolean(value)) => Ok(*value),
+            Input::Text("true") => Ok(true),
+            Input::Text("false") => Ok(false),
+            _ => Err(ValueError("expected `true` or `false`".into())),
+        }
+    }
+
+    fn show(&self) -> toml::Value {
+        (*self).into()
+    }
+}
+
 impl Setting for u64 {
     fn read(input: Input<'_>, bounds: &Bounds) -> Result<Self, ValueError> {
         number(input, bounds, "").map(i64::unsigned_abs)
@@ -224,6 +239,17 @@ mod tests {
     fn a_count_is_a_positive_number(text: &str) {
         let error = from_text::<NonZeroUsize>(text).unwrap_err();
         assert_eq!(error.0, "expected a whole number from 1 to 1073741824");
+    }
+
+    #[test]
+    fn a_switch_has_two_words() {
+        assert_eq!((from_text::<bool>("true"), from_text::<bool>("false")), (Ok(true), Ok(false)));
+        assert_eq!(bool::read(Input::Toml(&true.into()), &bool::BOUNDS), Ok(true));
+        for wrong in
+            [Input::Text("yes"), Input::Text(""), Input::Toml(&1.into()), Input::Toml(&"true".into())]
+        {
+            assert!(bool::read(wrong, &bool::BOUNDS).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

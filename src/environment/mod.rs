@@ -33,7 +33,7 @@ impl Environment {
             Some(url) => Place::Remote(RemoteBackend::new(&url, options)?),
             None => Place::Local(
                 LocalBackend::default(),
-                Arc::new(environment_info::gather(|name| std::env::var_os(name))),
+                Arc::new(environment_info::gather(|name| std::env::var_os(name), true)),
             ),
         };
         Ok(Self { place })

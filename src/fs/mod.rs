@@ -1,18 +1,21 @@
 //! The file service of one connection: takes the params of `fs/*`, answers their results.
 //!
 //! It owns the open files of the connection, which close when it is dropped; a [`Watch`] belongs to whoever asked for
-//! it. The work is done on blocking threads, so that no call holds another up. A call that is to be confined is refused, never run open.
+//! it. The work is done on blocking threads, so that no call holds another up.
+//! A call under a sandbox context is confined in this process, entry by entry (`confined`), or refused.
 
+mod confined;
 mod handles;
 #[cfg(test)]
 mod tests;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use base64_simd::STANDARD;
 
+use self::confined::{Purpose, Scope};
 use self::handles::Handles;
 pub use self::watch::{MAX_WATCHED_PATHS, Watch};
 use crate::fsops::{self, Atomic, FileInfo, Links, MAX_READ_BYTES, RemoveOptions, WalkLimits};
@@ -27,6 +30,10 @@ use crate::protocol::fs::{
 };
 use crate::protocol::process::Empty;
 use crate::protocol::sandbox::SandboxContext;
+use crate::sandbox::Sandboxes;
+
+/// Permission bits that lend a program's owner or group to who runs it.
+const SET_ID: u32 = 0o6000;
 
 /// Result of a file call.
 pub type Result<T> = std::result::Result<T, FsError>;
@@ -36,6 +43,7 @@ pub type Result<T> = std::result::Result<T, FsError>;
 pub struct FileSystem {
     handles: Arc<Handles>,
     read_limit: u64,
+    sandboxes: Option<Arc<Sandboxes>>,
 }
 
 impl Default for FileSystem {
@@ -55,25 +63,47 @@ impl FileSystem {
     /// A service that refuses to read larger files at once, for a connection that could not carry them.
     #[must_use]
     pub fn with_read_limit(bytes: u64) -> Self {
-        Self { handles: Arc::default(), read_limit: bytes.min(MAX_READ_BYTES) }
+        Self { handles: Arc::default(), read_limit: bytes.min(MAX_READ_BYTES), sandboxes: None }
+    }
+
+    /// Does not show the placeholders of these sandboxes to confined calls.
+    #[must_use]
+    pub fn beside(self, sandboxes: Arc<Sandboxes>) -> Self {
+        Self { sandboxes: Some(sandboxes), ..self }
+    }
+
+    /// What a call under a context may touch; to be asked where blocking is allowed.
+    fn scope(
+        &self,
+        context: Option<SandboxContext>,
+        purpose: Purpose,
+    ) -> impl FnOnce() -> Result<Scope> + Send + 'static {
+        let sandboxes = self.sandboxes.clone();
+        move || Scope::of(context.as_ref(), purpose, sandboxes.as_deref())
     }
 
     /// `fs/readFile`.
     pub async fn read_file(&self, params: ReadFileParams) -> Result<ReadFileResponse> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
+        let path = params.path.to_native_path()?;
         let limit = self.read_limit;
-        let content = blocking(move || fsops::read_file(&path, links(params.follow_symlinks), limit)).await?;
+        let scope = self.scope(params.sandbox, Purpose::Reading);
+        let content = blocking(move || {
+            let scope = scope()?;
+            fsops::read_file(scope.route(&path), links(params.follow_symlinks), limit)
+        })
+        .await?;
         Ok(ReadFileResponse { data_base64: content.into() })
     }
 
     /// `fs/writeFile`.
     pub async fn write_file(&self, params: WriteFileParams) -> Result<Empty> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
+        let path = params.path.to_native_path()?;
         let atomic = match params.atomic {
             None => Atomic::Prefer,
             Some(true) => Atomic::Require,
             Some(false) => Atomic::Never,
         };
+        let scope = self.scope(params.sandbox, Purpose::Changing);
         blocking(move || {
             let mut content = params.data_base64.into_bytes();
             let content = STANDARD.decode_inplace(&mut content).map_err(|_| {
@@ -82,7 +112,8 @@ impl FileSystem {
                     "invalid base64 in dataBase64: standard alphabet with padding is required",
                 )
             })?;
-            fsops::write_file(&path, content, atomic, links(params.follow_symlinks))
+            let scope = scope()?;
+            fsops::write_file(scope.route(&path), content, atomic, links(params.follow_symlinks))
         })
         .await?;
         Ok(Empty {})
@@ -90,15 +121,20 @@ impl FileSystem {
 
     /// `fs/open`. What refuses an id is decided before the file is touched.
     pub async fn open(&self, params: OpenParams) -> Result<OpenResponse> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
+        let path = params.path.to_native_path()?;
         let slot = self.handles.reserve(&params.handle_id)?;
         let handles = Arc::clone(&self.handles);
+        let purpose = match params.mode {
+            OpenMode::Read => Purpose::Reading,
+            OpenMode::Replace => Purpose::Changing,
+        };
+        let scope = self.scope(params.sandbox, purpose);
         // The slot is filled or given back even if nobody waits for the answer any more.
         blocking(move || {
-            let opened = match params.mode {
-                OpenMode::Read => fsops::open_for_reading(&path),
-                OpenMode::Replace => fsops::open_for_replacing(&path),
-            };
+            let opened = scope().and_then(|scope| match params.mode {
+                OpenMode::Read => fsops::open_for_reading(scope.route(&path)),
+                OpenMode::Replace => fsops::open_for_replacing(scope.route(&path)),
+            });
             match opened {
                 Ok(file) => {
                     let _ = slot.set(file);
@@ -149,30 +185,46 @@ impl FileSystem {
 
     /// `fs/createDirectory`.
     pub async fn create_directory(&self, params: CreateDirectoryParams) -> Result<Empty> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
-        blocking(move || fsops::create_directory(&path, params.recursive, links(params.follow_symlinks)))
-            .await?;
+        let path = params.path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Changing);
+        blocking(move || {
+            let scope = scope()?;
+            fsops::create_directory(scope.route(&path), params.recursive, links(params.follow_symlinks))
+        })
+        .await?;
         Ok(Empty {})
     }
 
     /// `fs/getMetadata`.
     pub async fn get_metadata(&self, params: GetMetadataParams) -> Result<Metadata> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
-        blocking(move || fsops::metadata(&path, links(params.follow_symlinks))).await.map(describe)
+        let path = params.path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Reading);
+        let info = blocking(move || {
+            let scope = scope()?;
+            fsops::metadata(scope.route(&path), links(params.follow_symlinks))
+        });
+        info.await.map(describe)
     }
 
     /// `fs/canonicalize`.
     pub async fn canonicalize(&self, params: CanonicalizeParams) -> Result<CanonicalizeResponse> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
-        let resolved = blocking(move || fsops::canonicalize(&path)).await?;
+        let path = params.path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Reading);
+        let resolved = blocking(move || {
+            let scope = scope()?;
+            fsops::canonicalize(scope.route(&path))
+        })
+        .await?;
         Ok(CanonicalizeResponse { path: PathUri::from_native_path(&resolved).map_err(FsError::failed)? })
     }
 
     /// `fs/readDirectory`.
     pub async fn read_directory(&self, params: ReadDirectoryParams) -> Result<ReadDirectoryResponse> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
+        let path = params.path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Reading);
         blocking(move || {
-            let entries = fsops::read_directory(&path)?;
+            let scope = scope()?;
+            let entries = fsops::read_directory(scope.route(&path))?;
             let entries = entries.into_iter().map(|entry| list_entry(&path, entry));
             Ok(ReadDirectoryResponse { entries: entries.collect() })
         })
@@ -181,7 +233,7 @@ impl FileSystem {
 
     /// `fs/walk`.
     pub async fn walk(&self, params: WalkParams) -> Result<WalkResponse> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
+        let path = params.path.to_native_path()?;
         let options = params.options;
         let limits = WalkLimits {
             max_depth: options.max_depth,
@@ -190,7 +242,12 @@ impl FileSystem {
             follow_directory_symlinks: options.follow_directory_symlinks,
             prune_hidden_directories: options.prune_hidden_directories,
         };
-        let outcome = blocking(move || fsops::walk(&path, &limits)).await?;
+        let scope = self.scope(params.sandbox, Purpose::Reading);
+        let outcome = blocking(move || {
+            let scope = scope()?;
+            fsops::walk(scope.route(&path), &limits)
+        })
+        .await?;
         Ok(WalkResponse {
             entries: outcome.found.into_iter().map(walk_entry).collect(),
             errors: outcome
@@ -204,21 +261,31 @@ impl FileSystem {
 
     /// `fs/remove`.
     pub async fn remove(&self, params: RemoveParams) -> Result<Empty> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
+        let path = params.path.to_native_path()?;
         let options = RemoveOptions {
             recursive: params.recursive,
             force: params.force,
             links: links(params.follow_symlinks),
         };
-        blocking(move || fsops::remove(&path, options)).await?;
+        let scope = self.scope(params.sandbox, Purpose::Changing);
+        blocking(move || {
+            let scope = scope()?;
+            fsops::remove(scope.route(&path), options)
+        })
+        .await?;
         Ok(Empty {})
     }
 
     /// `fs/copy`.
     pub async fn copy(&self, params: CopyParams) -> Result<Empty> {
-        let source = target(&params.source_path, params.sandbox.as_ref())?;
-        let destination = target(&params.destination_path, params.sandbox.as_ref())?;
-        blocking(move || fsops::copy(&source, &destination, params.recursive)).await?;
+        let source = params.source_path.to_native_path()?;
+        let destination = params.destination_path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Changing);
+        blocking(move || {
+            let scope = scope()?;
+            fsops::copy(scope.route(&source), scope.route(&destination), params.recursive)
+        })
+        .await?;
         Ok(Empty {})
     }
 
@@ -229,35 +296,43 @@ impl FileSystem {
 
     /// `fs/rename`.
     pub async fn rename(&self, params: RenameParams) -> Result<Empty> {
-        let source = target(&params.source_path, params.sandbox.as_ref())?;
-        let destination = target(&params.destination_path, params.sandbox.as_ref())?;
-        blocking(move || fsops::rename(&source, &destination, params.replace)).await?;
+        let source = params.source_path.to_native_path()?;
+        let destination = params.destination_path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Changing);
+        blocking(move || {
+            let scope = scope()?;
+            fsops::rename(scope.route(&source), scope.route(&destination), params.replace)
+        })
+        .await?;
         Ok(Empty {})
     }
 
     /// `fs/setPermissions`.
     pub async fn set_permissions(&self, params: SetPermissionsParams) -> Result<Empty> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
-        blocking(move || fsops::set_permissions(&path, params.mode.bits())).await?;
+        let path = params.path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Changing);
+        blocking(move || {
+            let scope = scope()?;
+            if scope.is_limited() && params.mode.bits() & SET_ID != 0 {
+                return Err(FsError::invalid("other", "a sandboxed call cannot set setuid or setgid bits"));
+            }
+            fsops::set_permissions(scope.route(&path), params.mode.bits())
+        })
+        .await?;
         Ok(Empty {})
     }
 
     /// `fs/createSymlink`.
     pub async fn create_symlink(&self, params: CreateSymlinkParams) -> Result<Empty> {
-        let path = target(&params.path, params.sandbox.as_ref())?;
-        blocking(move || fsops::create_symlink(&path, &params.target)).await?;
+        let path = params.path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Changing);
+        blocking(move || {
+            let scope = scope()?;
+            fsops::create_symlink(scope.route(&path), &params.target)
+        })
+        .await?;
         Ok(Empty {})
     }
-}
-
-/// The native path of a call that may run unconfined.
-fn target(path: &PathUri, sandbox: Option<&SandboxContext>) -> Result<PathBuf> {
-    if sandbox.is_some_and(|sandbox| !sandbox.is_unconfined()) {
-        return Err(FsError::sandbox_unavailable(
-            "this server cannot confine file calls to a sandbox policy",
-        ));
-    }
-    Ok(path.to_native_path()?)
 }
 
 async fn blocking<T: Send + 'static>(operation: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
@@ -287,7 +362,7 @@ fn describe(info: FileInfo) -> Metadata {
     }
 }
 
-fn list_entry(directory: &std::path::Path, entry: fsops::Entry) -> DirectoryEntry {
+fn list_entry(directory: &Path, entry: fsops::Entry) -> DirectoryEntry {
     let (is_directory, is_file) = (entry.is_directory, entry.is_file);
     let (file_name, path) = match entry.name.into_string() {
         Ok(name) => (name, None),

@@ -13,20 +13,54 @@ fn params<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
+/// A context with these entries, and other members.
+fn limited(entries: Value, more: &Value) -> Value {
+    let files = json!({"type": "restricted", "entries": entries});
+    let mut context = json!({
+        "permissions": {"type": "managed", "file_system": files, "network": "enabled"},
+        "windowsSandboxLevel": "disabled"
+    });
+    context.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    context
+}
+
 #[tokio::test]
-async fn a_confined_call_is_refused_and_changes_nothing() {
+async fn what_cannot_be_enforced_is_refused_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
-    let sandbox = |permissions: Value| json!({"permissions": permissions, "windowsSandboxLevel": "disabled"});
-    let write =
-        |sandbox: Value| params(json!({"path": uri(&path), "dataBase64": "aGk=", "sandbox": sandbox}));
-    let restricted = json!({"type": "managed", "file_system": {"type": "restricted", "entries": []}, "network": "enabled"});
     let fs = FileSystem::new();
-    let error = fs.write_file(write(sandbox(restricted))).await.unwrap_err();
-    assert_eq!((error.class(), error.kind()), (ErrorClass::SandboxUnavailable, "sandboxUnavailable"));
-    assert!(!path.exists());
-    fs.write_file(write(sandbox(json!({"type": "disabled"})))).await.unwrap();
+    let special = |value: Value| json!({"path": {"type": "special", "value": value}, "access": "write"});
+    let own = json!({"path": {"type": "path", "path": uri(dir.path())}, "access": "write"});
+    let foreign = json!({"path": {"type": "path", "path": "file://host/x"}, "access": "read"});
+    let glob = json!({"path": {"type": "glob_pattern", "pattern": "/**/*.env"}, "access": "deny"});
+    let roots = special(json!({"kind": "project_roots"}));
+    for (entries, more, class, kind) in [
+        (json!([own]), json!({"windowsSandboxLevel": "mxc"}), ErrorClass::InvalidInput, "sandboxUnavailable"),
+        (json!([own, foreign]), json!({}), ErrorClass::InvalidInput, "sandboxPreparation"),
+        (json!([own, roots]), json!({}), ErrorClass::InvalidParams, "sandboxPreparation"),
+        (json!([own, glob]), json!({}), ErrorClass::Unconfined, "sandboxPreparation"),
+        (json!([own]), json!({"useLegacyLandlock": true}), ErrorClass::Unconfined, "sandboxUnavailable"),
+    ] {
+        let sandbox = limited(entries.clone(), &more);
+        let write = params(json!({"path": uri(&path), "dataBase64": "aGk=", "sandbox": sandbox}));
+        let error = fs.write_file(write).await.unwrap_err();
+        assert_eq!((error.class(), error.kind()), (class, kind), "{entries} {more}: {error}");
+        assert!(!path.exists());
+    }
+    let unconfined = json!({"permissions": {"type": "disabled"}, "windowsSandboxLevel": "disabled"});
+    let write = json!({"path": uri(&path), "dataBase64": "aGk=", "sandbox": unconfined});
+    fs.write_file(params(write)).await.unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"hi");
+}
+
+#[tokio::test]
+async fn legacy_landlock_is_ignored_where_nothing_has_to_be_hidden() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), "x").unwrap();
+    let root = json!({"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"});
+    let sandbox = limited(json!([root]), &json!({"useLegacyLandlock": true}));
+    let read = json!({"path": uri(dir.path().join("f")), "sandbox": sandbox});
+    FileSystem::new().read_file(params(read)).await.unwrap();
 }
 
 #[tokio::test]

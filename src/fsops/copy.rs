@@ -3,19 +3,17 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::{Errno, Result};
 
-use super::resolve::{self, Place, same_file};
-use super::{FsError, Links, create_directory};
+use super::place::{Directory, Place};
+use super::resolve::{self, same_file};
+use super::{FsError, Links, Route, create_directory};
 
 /// The deepest tree that is copied: each level holds two descriptors.
 const MAX_DEPTH: usize = 1000;
-
-const LISTABLE: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Copies a file, a link or (with `recursive`) a directory into what is there. A file onto itself stays as it is.
 ///
@@ -23,28 +21,33 @@ const LISTABLE: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::C
 ///
 /// The source is missing, special, or a directory that the destination lies in; the destination is of another kind; or
 /// the system refuses. A part of a tree may be copied then.
-pub fn copy(source: &Path, destination: &Path, recursive: bool) -> std::result::Result<(), FsError> {
-    let failed = |errno| FsError::os("copy", source, errno);
+pub fn copy<'a>(
+    source: impl Into<Route<'a>>,
+    destination: impl Into<Route<'a>>,
+    recursive: bool,
+) -> std::result::Result<(), FsError> {
+    let (source, destination) = (source.into(), destination.into());
+    let failed = |errno| FsError::os("copy", source.path, errno);
     let from = Place::of(source, Links::Follow).map_err(failed)?;
     let stat = from.stat().map_err(failed)?;
     match resolve::kind(&stat) {
         FileType::RegularFile => {
             let input = from.open(OFlags::RDONLY, Mode::empty()).map_err(failed)?;
-            copy_file(&input.into(), source, destination, |flags, mode| {
+            copy_file(&input.into(), source.path, destination.path, |flags, mode| {
                 resolve::open(destination, Links::Follow, flags, mode)
             })
         }
         FileType::Symlink => {
-            let to = Place::of(destination, Links::Follow).map_err(|errno| copying_to(destination, errno))?;
-            copy_link(&from.parent, &from.name, &to.parent, &to.name)
-                .map_err(|errno| copying_to(destination, errno))
+            let failed = |errno| copying_to(destination.path, errno);
+            let to = Place::of(destination, Links::Follow).map_err(failed)?;
+            copy_link(&from.parent, &from.name, &to.parent, &to.name).map_err(failed)
         }
-        FileType::Directory if recursive => copy_tree(&from, &stat, source, destination),
+        FileType::Directory if recursive => copy_tree(&from, &stat, source.path, destination),
         FileType::Directory => Err(FsError::invalid(
             "isDirectory",
-            format_args!("'{}' is a directory: recursive is required", source.display()),
+            format_args!("'{}' is a directory: recursive is required", source.path.display()),
         )),
-        _ => Err(FsError::not_regular(source)),
+        _ => Err(FsError::not_regular(source.path)),
     }
 }
 
@@ -52,9 +55,8 @@ fn copying_to(path: &Path, errno: Errno) -> FsError {
     FsError::os("copy to", path, errno)
 }
 
-fn copy_link(parent: &OwnedFd, name: &OsStr, to: &OwnedFd, new_name: &OsStr) -> Result<()> {
-    let target = rustix::fs::readlinkat(parent, name, Vec::new())?;
-    rustix::fs::symlinkat(target, to, new_name)
+fn copy_link(parent: &Directory<'_>, name: &OsStr, to: &Directory<'_>, new_name: &OsStr) -> Result<()> {
+    to.make_link(new_name, parent.link_text(name)?)
 }
 
 fn copy_file(
@@ -130,34 +132,36 @@ fn copy_rest(mut input: &File, mut output: &File, start: u64, end: u64) -> Resul
 }
 
 fn copy_tree(
-    from: &Place,
+    from: &Place<'_>,
     stat: &Stat,
     source: &Path,
-    destination: &Path,
+    destination: Route<'_>,
 ) -> std::result::Result<(), FsError> {
     let inside = || {
         FsError::invalid(
             "other",
-            format_args!("cannot copy '{}' into itself ('{}')", source.display(), destination.display()),
+            format_args!("cannot copy '{}' into itself ('{}')", source.display(), destination.path.display()),
         )
     };
-    if lies_in(destination, stat).map_err(|errno| copying_to(destination, errno))? {
+    let to = |errno| copying_to(destination.path, errno);
+    if lies_in(destination, stat).map_err(to)? {
         return Err(inside());
     }
-    let input = rustix::fs::openat(&from.parent, &from.name, LISTABLE | OFlags::NOFOLLOW, Mode::empty())
-        .map_err(|errno| FsError::os("copy", source, errno))?;
+    let input = from.parent.enter(&from.name).map_err(|errno| FsError::os("copy", source, errno))?;
     create_directory(destination, true, Links::Follow)?;
-    let output = rustix::fs::open(destination, LISTABLE, Mode::empty())
-        .map_err(|errno| copying_to(destination, errno))?;
-    Tree { made: HashSet::new(), inside: &inside }.copy(&input, source, &output, destination, 0)
+    let output = Directory::open(destination).map_err(to)?;
+    let mut tree = Tree { made: HashSet::new(), inside: &inside };
+    tree.copy(&input, source, &output, destination.path, 0)
 }
 
 /// Whether a path, or the nearest directory above it that exists, is the directory or lies below it.
-fn lies_in(path: &Path, directory: &Stat) -> Result<bool> {
-    let mut nearest = path;
+fn lies_in(route: Route<'_>, directory: &Stat) -> Result<bool> {
+    let mut nearest = route;
     let mut current = loop {
-        match rustix::fs::open(nearest, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-            Err(Errno::NOENT) => nearest = nearest.parent().ok_or(Errno::NOENT)?,
+        match resolve::find(nearest) {
+            Err(Errno::NOENT) => {
+                nearest = Route { path: nearest.path.parent().ok_or(Errno::NOENT)?, ..nearest };
+            }
             result => break result?,
         }
     };
@@ -188,9 +192,9 @@ struct Tree<'a> {
 impl Tree<'_> {
     fn copy(
         &mut self,
-        input: &OwnedFd,
+        input: &Directory<'_>,
         source: &Path,
-        output: &OwnedFd,
+        output: &Directory<'_>,
         destination: &Path,
         depth: usize,
     ) -> std::result::Result<(), FsError> {
@@ -206,47 +210,39 @@ impl Tree<'_> {
                 format!("cannot copy '{}': it is more than {MAX_DEPTH} levels deep", source.display());
             return Err(FsError::invalid("limit", message));
         }
-        let entries: Vec<_> = Dir::read_from(input).map_err(reading)?.collect();
-        for entry in entries {
-            let entry = entry.map_err(reading)?;
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name != "." && name != ".." {
-                self.copy_entry(input, name, source, output, destination, depth)?;
-            }
+        for (name, _) in input.names().map_err(reading)? {
+            self.copy_entry(input, &name, source, output, destination, depth)?;
         }
         Ok(())
     }
 
     fn copy_entry(
         &mut self,
-        input: &OwnedFd,
+        input: &Directory<'_>,
         name: &OsStr,
         source: &Path,
-        output: &OwnedFd,
+        output: &Directory<'_>,
         destination: &Path,
         depth: usize,
     ) -> std::result::Result<(), FsError> {
         let (source, destination) = (source.join(name), destination.join(name));
         let reading = |errno| FsError::os("copy", &source, errno);
         let writing = |errno| copying_to(&destination, errno);
-        let stat = rustix::fs::statat(input, name, AtFlags::SYMLINK_NOFOLLOW).map_err(reading)?;
-        let open = |flags| {
-            rustix::fs::openat(input, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
-        };
+        let stat = input.stat(name).map_err(reading)?;
         match resolve::kind(&stat) {
             FileType::Directory => {
-                let below = open(LISTABLE).map_err(reading)?;
-                match rustix::fs::mkdirat(output, name, Mode::from_raw_mode(0o777)) {
+                let below = input.enter(name).map_err(reading)?;
+                match output.make_directory(name, Mode::from_raw_mode(0o777)) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => return Err(writing(errno)),
                 }
-                let into = rustix::fs::openat(output, name, LISTABLE, Mode::empty()).map_err(writing)?;
+                let into = output.enter_following(name).map_err(writing)?;
                 self.copy(&below, &source, &into, &destination, depth + 1)
             }
             FileType::RegularFile => {
-                let file = open(OFlags::RDONLY | OFlags::NONBLOCK).map_err(reading)?;
+                let file = input.open_entry(name, OFlags::RDONLY, Mode::empty()).map_err(reading)?;
                 copy_file(&file.into(), &source, &destination, |flags, mode| {
-                    rustix::fs::openat(output, name, flags | OFlags::NONBLOCK | OFlags::CLOEXEC, mode)
+                    output.open_following(name, flags, mode)
                 })
             }
             FileType::Symlink => copy_link(input, name, output, name).map_err(writing),

@@ -1,13 +1,16 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode};
 use rustix::io::Errno;
 
-use super::resolve::{self, Place, open_subdirectory};
-use super::{FsError, Links};
+use super::place::{Directory, Place};
+use super::resolve::{self, open_subdirectory};
+use super::{FsError, Links, Route};
+
+/// What the umask leaves of this is the mode of a new directory.
+const NEW: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
 
 /// One name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,20 +29,51 @@ pub struct Entry {
 ///
 /// Something else is there, the parent is missing (not with `recursive`), a link is where none may be, or the system
 /// refuses.
-pub fn create_directory(path: &Path, recursive: bool, links: Links) -> Result<(), FsError> {
-    let mode = Mode::from_raw_mode(0o777);
-    let created = match (links, recursive) {
-        (Links::Follow, true) => {
-            return std::fs::create_dir_all(path)
-                .map_err(|error| FsError::io("create directory", path, &error));
+pub fn create_directory<'a>(
+    path: impl Into<Route<'a>>,
+    recursive: bool,
+    links: Links,
+) -> Result<(), FsError> {
+    let route = path.into();
+    let created = match (links, recursive, route.guard) {
+        (Links::Follow, true, None) => {
+            return std::fs::create_dir_all(route.path)
+                .map_err(|error| FsError::io("create directory", route.path, &error));
         }
-        (Links::Follow, false) => rustix::fs::mkdirat(CWD, path, mode),
-        (Links::Refuse, true) => create_all_without_links(path, mode),
-        (Links::Refuse, false) => {
-            Place::of(path, links).and_then(|place| rustix::fs::mkdirat(&place.parent, &place.name, mode))
-        }
+        (Links::Refuse, true, None) => create_all_without_links(route.path, NEW),
+        (_, true, Some(_)) => create_all(route, links),
+        (Links::Follow, false, None) => rustix::fs::mkdirat(CWD, route.path, NEW),
+        (_, false, _) => create_one(route, links),
     };
-    created.map_err(|errno| FsError::os("create directory", path, errno))
+    created.map_err(|errno| FsError::os("create directory", route.path, errno))
+}
+
+fn create_one(route: Route<'_>, links: Links) -> rustix::io::Result<()> {
+    let place = Place::of(route, links)?;
+    place.parent.make_directory(&place.name, NEW)
+}
+
+/// Creates what is missing, the topmost first. A directory that is there already is as good, whoever may write there.
+fn create_all(route: Route<'_>, links: Links) -> rustix::io::Result<()> {
+    let created = match (create_one(route, links), route.path.parent()) {
+        (Err(Errno::NOENT), Some(parent)) => {
+            create_all(Route { path: parent, ..route }, links)?;
+            create_one(route, links)
+        }
+        (result, _) => result,
+    };
+    match created {
+        Err(errno) if !is_directory(route, links) => Err(errno),
+        _ => Ok(()),
+    }
+}
+
+fn is_directory(route: Route<'_>, links: Links) -> bool {
+    let stat = Place::of(route, links).and_then(|place| match links {
+        Links::Follow => place.parent.target_stat(&place.name),
+        Links::Refuse => place.stat(),
+    });
+    stat.is_ok_and(|stat| resolve::kind(&stat) == FileType::Directory)
 }
 
 fn create_all_without_links(path: &Path, mode: Mode) -> rustix::io::Result<()> {
@@ -74,31 +108,25 @@ fn create_and_open(parent: impl AsFd, name: &OsStr, mode: Mode) -> rustix::io::R
 /// # Errors
 ///
 /// The path names no directory, or the system refuses.
-pub fn read_directory(path: &Path) -> Result<Vec<Entry>, FsError> {
-    let failed = |errno| FsError::os("list", path, errno);
-    let directory = resolve::open(path, Links::Follow, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
-        .map_err(failed)?;
+pub fn read_directory<'a>(path: impl Into<Route<'a>>) -> Result<Vec<Entry>, FsError> {
+    let route = path.into();
+    let failed = |errno| FsError::os("list", route.path, errno);
+    let directory = Directory::open(route).map_err(failed)?;
     let mut entries = Vec::new();
-    for entry in Dir::read_from(&directory).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name == "." || name == ".." {
-            continue;
-        }
-        if let Some(kind) = target_kind(&directory, name, entry.file_type()) {
+    for (name, listed) in directory.names().map_err(failed)? {
+        if let Some(kind) = target_kind(&directory, &name, listed) {
             let (is_directory, is_file) = (kind == FileType::Directory, kind == FileType::RegularFile);
-            entries.push(Entry { name: name.to_owned(), is_directory, is_file });
+            entries.push(Entry { name, is_directory, is_file });
         }
     }
     Ok(entries)
 }
 
 /// What an entry leads to; nothing if it leads nowhere. Most listings know the kind already.
-pub(super) fn target_kind(directory: impl AsFd, name: &OsStr, listed: FileType) -> Option<FileType> {
+fn target_kind(directory: &Directory<'_>, name: &OsStr, listed: FileType) -> Option<FileType> {
     match listed {
         FileType::Unknown | FileType::Symlink => {
-            let stat = rustix::fs::statat(directory, name, AtFlags::empty()).ok()?;
-            Some(resolve::kind(&stat))
+            directory.target_stat(name).ok().map(|stat| resolve::kind(&stat))
         }
         known => Some(known),
     }
@@ -108,6 +136,7 @@ pub(super) fn target_kind(directory: impl AsFd, name: &OsStr, listed: FileType) 
 mod tests {
     use super::*;
     use crate::fsops::ErrorClass;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
     use test_case::test_matrix;
 

@@ -14,8 +14,10 @@ pub enum ErrorClass {
     InvalidInput,
     /// The operating system refused or failed.
     Io,
+    /// The parameters can never be right.
+    InvalidParams,
     /// The call is to be confined, and cannot be.
-    SandboxUnavailable,
+    Unconfined,
 }
 
 /// Why a file operation failed. The text names the path and the reason, and ends in `(os error N)` where there is one.
@@ -98,10 +100,9 @@ impl FsError {
         Self { class: ErrorClass::NotFound, kind: "unknownHandle", errno: None, message }
     }
 
-    /// A call that must be confined and cannot be.
-    pub(crate) fn sandbox_unavailable(message: impl fmt::Display) -> Self {
-        let message = message.to_string();
-        Self { class: ErrorClass::SandboxUnavailable, kind: "sandboxUnavailable", errno: None, message }
+    /// A call whose limits cannot be enforced.
+    pub(crate) fn sandbox(class: ErrorClass, kind: &'static str, message: impl fmt::Display) -> Self {
+        Self { class, kind, errno: None, message: message.to_string() }
     }
 }
 

@@ -1,11 +1,10 @@
 use std::fs::File;
-use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, pread, pwrite};
 
 use super::read::open_regular;
-use super::{FsError, Links, resolve};
+use super::{FsError, Links, Route, resolve};
 
 /// The largest block that is read or written at once (1 MiB).
 pub const MAX_BLOCK_BYTES: u64 = 1 << 20;
@@ -15,8 +14,8 @@ pub const MAX_BLOCK_BYTES: u64 = 1 << 20;
 /// # Errors
 ///
 /// The path names no regular file, or the system refuses.
-pub fn open_for_reading(path: &Path) -> Result<File, FsError> {
-    open_regular(path, Links::Follow).map(|(file, _)| file)
+pub fn open_for_reading<'a>(path: impl Into<Route<'a>>) -> Result<File, FsError> {
+    open_regular(path.into(), Links::Follow).map(|(file, _)| file)
 }
 
 /// Opens a regular file for writing in blocks; it is created, or emptied at once.
@@ -24,10 +23,12 @@ pub fn open_for_reading(path: &Path) -> Result<File, FsError> {
 /// # Errors
 ///
 /// The path names something else, or the system refuses.
-pub fn open_for_replacing(path: &Path) -> Result<File, FsError> {
+pub fn open_for_replacing<'a>(path: impl Into<Route<'a>>) -> Result<File, FsError> {
+    let route = path.into();
+    let path = route.path;
     let failed = |errno| FsError::os("open", path, errno);
     let flags = OFlags::WRONLY | OFlags::CREATE;
-    let file = resolve::open(path, Links::Follow, flags, Mode::from_raw_mode(0o666)).map_err(failed)?;
+    let file = resolve::open(route, Links::Follow, flags, Mode::from_raw_mode(0o666)).map_err(failed)?;
     let stat = rustix::fs::fstat(&file).map_err(failed)?;
     if resolve::kind(&stat) != FileType::RegularFile {
         return Err(FsError::not_regular(path));
@@ -101,6 +102,7 @@ fn out_of_range(offset: u64) -> FsError {
 mod tests {
     use super::*;
     use crate::fsops::ErrorClass;
+    use std::path::Path;
 
     #[test]
     fn blocks_are_read_up_to_the_end() {

@@ -1,11 +1,17 @@
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, StatxTimestamp};
+use rustix::io::Errno;
 
-use super::resolve::Place;
-use super::{FsError, Links};
+use super::guard::{Guard, Look};
+use super::guarded::{self, LastLink};
+use super::place::Place;
+use super::{FsError, Links, Route, resolve};
+
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
 /// What a path names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,23 +43,69 @@ pub struct FileInfo {
 /// # Errors
 ///
 /// Nothing is there, a link is where none may be, or the system refuses.
-pub fn metadata(path: &Path, links: Links) -> Result<FileInfo, FsError> {
-    let failed = |errno| FsError::os("stat", path, errno);
-    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    match links {
-        Links::Follow => {
-            let link_target = rustix::fs::readlink(path, Vec::new()).ok();
-            let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), wanted).map_err(failed)?;
-            Ok(info(&stat, link_target.map(|target| OsString::from_vec(target.into_bytes()))))
+pub fn metadata<'a>(path: impl Into<Route<'a>>, links: Links) -> Result<FileInfo, FsError> {
+    let route = path.into();
+    let failed = |errno| FsError::os("stat", route.path, errno);
+    match (links, route.guard) {
+        (Links::Follow, None) => {
+            let link_target = rustix::fs::readlink(route.path, Vec::new()).ok().map(text);
+            let stat = rustix::fs::statx(CWD, route.path, AtFlags::empty(), WANTED).map_err(failed)?;
+            Ok(info(&stat, link_target))
         }
-        Links::Refuse => {
-            let place = Place::of(path, links).map_err(failed)?;
+        (Links::Follow, Some(guard)) => {
+            let link_target = Place::of(route, links).and_then(|place| place.link_text()).ok().map(text);
+            let spot = guarded::follow(guard, route.path, LastLink::Follow).map_err(failed)?;
+            let entry = spot.object.ok_or(Errno::NOENT).map_err(failed)?;
+            let info = look(guard, &entry, &spot.names).map_err(failed)?;
+            Ok(FileInfo { link_target, ..info })
+        }
+        (Links::Refuse, guard) => {
+            let place = Place::of(route, links).map_err(failed)?;
             let entry = place.open(OFlags::PATH, Mode::empty()).map_err(failed)?;
-            let stat = rustix::fs::statx(&entry, "", AtFlags::EMPTY_PATH, wanted).map_err(failed)?;
-            if FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Symlink {
-                return Err(FsError::link_on_the_way(path));
+            let stat = rustix::fs::fstat(&entry).map_err(failed)?;
+            if resolve::kind(&stat) == FileType::Symlink {
+                return Err(FsError::link_on_the_way(route.path));
             }
-            Ok(info(&stat, None))
+            match guard {
+                Some(guard) => look(guard, &entry, &[route.path.to_owned()]).map_err(failed),
+                None => describe(&entry).map_err(failed),
+            }
+        }
+    }
+}
+
+fn text(target: CString) -> OsString {
+    OsString::from_vec(target.into_bytes())
+}
+
+fn describe(entry: &OwnedFd) -> rustix::io::Result<FileInfo> {
+    rustix::fs::statx(entry, "", AtFlags::EMPTY_PATH, WANTED).map(|stat| info(&stat, None))
+}
+
+/// What a guard lets be seen of an entry.
+fn look(guard: &dyn Guard, entry: &OwnedFd, names: &[PathBuf]) -> rustix::io::Result<FileInfo> {
+    let kind = resolve::kind(&rustix::fs::fstat(entry)?);
+    let is_denied = kind != FileType::Directory && names.iter().any(|name| guard.denies_name(name));
+    match guard.look(&guarded::real_path(entry)?, kind)? {
+        Look::Plain if !is_denied => describe(entry),
+        Look::Plain => Ok(FileInfo::bare(kind, 0)),
+        Look::Bare(mode) => Ok(FileInfo::bare(kind, mode)),
+    }
+}
+
+impl FileInfo {
+    fn bare(kind: FileType, mode: u32) -> Self {
+        Self {
+            is_directory: kind == FileType::Directory,
+            is_file: kind == FileType::RegularFile,
+            link_target: None,
+            size: 0,
+            created_at_ms: 0,
+            modified_at_ms: 0,
+            mode: kind.as_raw_mode() | mode,
+            uid: 0,
+            gid: 0,
+            inode: 0,
         }
     }
 }
@@ -84,8 +136,18 @@ fn milliseconds(time: &StatxTimestamp) -> i64 {
 /// # Errors
 ///
 /// A component does not exist, or the system refuses.
-pub fn canonicalize(path: &Path) -> Result<PathBuf, FsError> {
-    std::fs::canonicalize(path).map_err(|error| FsError::io("resolve", path, &error))
+pub fn canonicalize<'a>(path: impl Into<Route<'a>>) -> Result<PathBuf, FsError> {
+    let route = path.into();
+    let Some(guard) = route.guard else {
+        return std::fs::canonicalize(route.path).map_err(|error| FsError::io("resolve", route.path, &error));
+    };
+    let real = || {
+        let entry = guarded::follow(guard, route.path, LastLink::Follow)?.object.ok_or(Errno::NOENT)?;
+        let real = guarded::real_path(&entry)?;
+        guard.look(&real, resolve::kind(&rustix::fs::fstat(&entry)?))?;
+        Ok(real)
+    };
+    real().map_err(|errno| FsError::os("resolve", route.path, errno))
 }
 
 #[cfg(test)]

@@ -1,14 +1,18 @@
 //! File operations: synchronous, on paths and descriptors of this machine.
 //!
-//! They know no wire and no policy. Everything that could block for ever (pipes, devices) is opened without waiting
+//! They know no wire and no policy: where a caller limits what may be touched, a [`Guard`] decides, entry by entry, and
+//! every path is a [`Route`] that says whether there is one. Everything that could block for ever (pipes, devices) is opened without waiting
 //! and checked on the descriptor, so that what was checked is what is used.
 
 mod copy;
 mod directory;
 mod error;
+mod guard;
+mod guarded;
 mod handle;
 mod metadata;
 mod mutate;
+mod place;
 mod read;
 mod remove;
 mod resolve;
@@ -18,6 +22,7 @@ mod write;
 pub use copy::copy;
 pub use directory::{Entry, create_directory, read_directory};
 pub use error::{ErrorClass, FsError};
+pub use guard::{Guard, Look, Route, Want};
 pub use handle::{MAX_BLOCK_BYTES, open_for_reading, open_for_replacing, read_block, write_block};
 pub use metadata::{FileInfo, canonicalize, metadata};
 pub use mutate::{create_symlink, rename, set_permissions};

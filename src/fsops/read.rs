@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-use super::{FsError, Links, resolve};
+use super::{FsError, Links, Route, resolve};
 
 /// The largest file that [`read_file`] is asked for by default (512 MiB).
 pub const MAX_READ_BYTES: u64 = 512 << 20;
@@ -14,8 +14,10 @@ pub const MAX_READ_BYTES: u64 = 512 << 20;
 /// # Errors
 ///
 /// The path names no regular file, the file is or grows larger than the limit, or the system refuses.
-pub fn read_file(path: &Path, links: Links, limit: u64) -> Result<Vec<u8>, FsError> {
-    let (file, size) = open_regular(path, links)?;
+pub fn read_file<'a>(path: impl Into<Route<'a>>, links: Links, limit: u64) -> Result<Vec<u8>, FsError> {
+    let route = path.into();
+    let (file, size) = open_regular(route, links)?;
+    let path = route.path;
     if size > limit {
         return Err(too_large(path, limit));
     }
@@ -33,9 +35,10 @@ pub fn read_file(path: &Path, links: Links, limit: u64) -> Result<Vec<u8>, FsErr
 }
 
 /// Opens a regular file for reading; says its size.
-pub(super) fn open_regular(path: &Path, links: Links) -> Result<(File, u64), FsError> {
+pub(super) fn open_regular(route: Route<'_>, links: Links) -> Result<(File, u64), FsError> {
+    let path = route.path;
     let failed = |errno| FsError::os("open", path, errno);
-    let file = resolve::open(path, links, OFlags::RDONLY, Mode::empty()).map_err(failed)?;
+    let file = resolve::open(route, links, OFlags::RDONLY, Mode::empty()).map_err(failed)?;
     let stat = rustix::fs::fstat(&file).map_err(failed)?;
     if resolve::kind(&stat) != FileType::RegularFile {
         return Err(FsError::not_regular(path));

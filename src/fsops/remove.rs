@@ -1,16 +1,13 @@
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
-use super::resolve::{self, Place, same_file};
-use super::{FsError, Links};
-
-const LISTABLE: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+use super::guard::Want;
+use super::place::{Directory, Place};
+use super::resolve::{self, same_file};
+use super::{FsError, Links, Route};
 
 /// How to remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +26,9 @@ pub struct RemoveOptions {
 ///
 /// Nothing is there (not with `force`), a directory is not empty (not with `recursive`), a link is where none may be, or
 /// the system refuses; a part of a tree may be gone then.
-pub fn remove(path: &Path, options: RemoveOptions) -> Result<(), FsError> {
+pub fn remove<'a>(path: impl Into<Route<'a>>, options: RemoveOptions) -> Result<(), FsError> {
+    let route = path.into();
+    let path = route.path;
     let failed = |errno| FsError::os("remove", path, errno);
     if options.links == Links::Refuse && options.recursive {
         return Err(FsError::failed(format_args!(
@@ -40,17 +39,19 @@ pub fn remove(path: &Path, options: RemoveOptions) -> Result<(), FsError> {
     if path.parent().is_none() {
         return Err(FsError::invalid("other", "the root directory cannot be removed"));
     }
-    let place = Place::of(path, options.links).map_err(failed)?;
+    let place = match Place::of(route, options.links) {
+        Err(Errno::NOENT) if options.force && is_hidden(route) => return Ok(()),
+        result => result.map_err(failed)?,
+    };
     let entry = match place.stat() {
-        Ok(entry) => entry,
         Err(Errno::NOENT) if options.force => return Ok(()),
-        Err(errno) => return Err(failed(errno)),
+        result => result.map_err(failed)?,
     };
     let removed = match resolve::kind(&entry) {
         FileType::Symlink if options.links == Links::Refuse => return Err(FsError::link_on_the_way(path)),
         FileType::Directory if options.recursive => return remove_tree(&place, path, options.force),
-        FileType::Directory => unlink(&place.parent, &place.name, AtFlags::REMOVEDIR),
-        _ => unlink(&place.parent, &place.name, AtFlags::empty()),
+        FileType::Directory => place.unlink(AtFlags::REMOVEDIR),
+        _ => place.unlink(AtFlags::empty()),
     };
     match removed {
         Err(Errno::NOENT) if options.force => Ok(()),
@@ -58,8 +59,9 @@ pub fn remove(path: &Path, options: RemoveOptions) -> Result<(), FsError> {
     }
 }
 
-fn unlink(parent: impl AsFd, name: &OsStr, flags: AtFlags) -> rustix::io::Result<()> {
-    rustix::fs::unlinkat(parent, name, flags)
+/// Whether the guard says that nothing is there, so that there is nothing to remove.
+fn is_hidden(route: Route<'_>) -> bool {
+    route.guard.is_some_and(|guard| guard.permits(route.path, None, Want::Approach) == Err(Errno::NOENT))
 }
 
 /// A directory that is being emptied: what is left in it, and who it is, to find the way back up.
@@ -70,9 +72,11 @@ struct Level {
 }
 
 /// Empties a directory and removes it. One directory is open at a time, however deep the tree is.
-fn remove_tree(place: &Place, path: &Path, force: bool) -> Result<(), FsError> {
+fn remove_tree(place: &Place<'_>, path: &Path, force: bool) -> Result<(), FsError> {
     let mut path = path.to_owned();
-    let (mut current, root) = match enter(&place.parent, &place.name) {
+    let entered =
+        place.check(FileType::Directory, Want::Displace).and_then(|()| enter(&place.parent, &place.name));
+    let (mut current, root) = match entered {
         Ok(entered) => entered,
         Err(Errno::NOENT) if force => return Ok(()),
         Err(errno) => return Err(FsError::os("remove", &path, errno)),
@@ -101,13 +105,13 @@ fn remove_tree(place: &Place, path: &Path, force: bool) -> Result<(), FsError> {
 }
 
 /// Removes an entry; a directory is entered instead. What is gone already is no failure.
-fn remove_or_enter(
-    current: &OwnedFd,
+fn remove_or_enter<'a>(
+    current: &Directory<'a>,
     name: &OsStr,
     listed: FileType,
-) -> rustix::io::Result<Option<(OwnedFd, Level)>> {
+) -> rustix::io::Result<Option<(Directory<'a>, Level)>> {
     if listed != FileType::Directory {
-        match unlink(current, name, AtFlags::empty()) {
+        match current.unlink(name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(None),
             Err(Errno::ISDIR) => {}
             Err(errno) => return Err(errno),
@@ -117,42 +121,35 @@ fn remove_or_enter(
         Ok(entered) => Ok(Some(entered)),
         Err(Errno::NOENT) => Ok(None),
         // Someone put something else there.
-        Err(Errno::NOTDIR | Errno::LOOP) => unlink(current, name, AtFlags::empty()).map(|()| None),
+        Err(Errno::NOTDIR | Errno::LOOP) => current.unlink(name, AtFlags::empty()).map(|()| None),
         Err(errno) => Err(errno),
     }
 }
 
-fn enter(parent: impl AsFd, name: &OsStr) -> rustix::io::Result<(OwnedFd, Level)> {
-    let directory = rustix::fs::openat(parent, name, LISTABLE, Mode::empty())?;
-    let mut left = Vec::new();
-    for entry in Dir::read_from(&directory)? {
-        let entry = entry?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name != "." && name != ".." {
-            left.push((name.to_owned(), entry.file_type()));
-        }
-    }
+fn enter<'a>(parent: &Directory<'a>, name: &OsStr) -> rustix::io::Result<(Directory<'a>, Level)> {
+    let directory = parent.enter(name)?;
+    let left = directory.names()?;
     let identity = rustix::fs::fstat(&directory)?;
     Ok((directory, Level { name: name.to_owned(), identity, left }))
 }
 
 /// Goes up to `above` (none: the place of the tree) and removes the emptied directory there.
 fn leave(
-    current: &mut OwnedFd,
-    place: &Place,
+    current: &mut Directory<'_>,
+    place: &Place<'_>,
     above: Option<&Level>,
     name: &OsStr,
 ) -> rustix::io::Result<()> {
     let removed = if let Some(above) = above {
-        let parent = rustix::fs::openat(&*current, "..", LISTABLE, Mode::empty())?;
+        let parent = current.above()?;
         // The directory may have been moved away from where it was entered.
         if !same_file(&rustix::fs::fstat(&parent)?, &above.identity) {
             return Err(Errno::STALE);
         }
         *current = parent;
-        unlink(&*current, name, AtFlags::REMOVEDIR)
+        current.unlink(name, AtFlags::REMOVEDIR)
     } else {
-        unlink(&place.parent, name, AtFlags::REMOVEDIR)
+        place.unlink(AtFlags::REMOVEDIR)
     };
     match removed {
         Err(Errno::NOENT) => Ok(()),
@@ -164,6 +161,7 @@ fn leave(
 mod tests {
     use super::*;
     use crate::fsops::ErrorClass;
+    use rustix::fs::{Mode, OFlags};
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
@@ -199,7 +197,8 @@ mod tests {
         let mut directory = std::fs::File::open(&root).unwrap();
         for _ in 0..3000 {
             rustix::fs::mkdirat(&directory, "deep", 0o700.into()).unwrap();
-            directory = rustix::fs::openat(&directory, "deep", LISTABLE, Mode::empty()).unwrap().into();
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            directory = rustix::fs::openat(&directory, "deep", flags, Mode::empty()).unwrap().into();
         }
         remove(&root.join("deep"), ALL).unwrap();
         assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);

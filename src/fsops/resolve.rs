@@ -1,66 +1,53 @@
 //! From a path to a descriptor, with or without links on the way.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, StatxAttributes, StatxFlags,
-};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, Result};
 
 use super::Links;
+use super::guard::{Guard, Route};
+use super::guarded::{self, LastLink, again_if_changed};
+use super::place::Place;
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// What every open adds: never wait for another party, never become a controlling terminal.
-const NEVER_WAIT: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
-
-/// An entry of a directory: the directory as a descriptor, and the name in it.
-#[derive(Debug)]
-pub(super) struct Place {
-    pub(super) parent: OwnedFd,
-    pub(super) name: OsString,
-}
-
-impl Place {
-    /// The entry that an absolute path names. The last component is not looked at; `/` is `.` in itself.
-    pub(super) fn of(path: &Path, links: Links) -> Result<Self> {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Ok(Self { parent: rustix::fs::open("/", DIRECTORY, Mode::empty())?, name: ".".into() });
-        };
-        let parent = match links {
-            Links::Follow => rustix::fs::open(parent, DIRECTORY, Mode::empty())?,
-            Links::Refuse => open_directory_without_links(parent)?,
-        };
-        Ok(Self { parent, name: name.to_owned() })
-    }
-
-    /// Opens the entry without following it.
-    pub(super) fn open(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-        rustix::fs::openat(&self.parent, &self.name, flags | OFlags::NOFOLLOW | NEVER_WAIT, mode)
-    }
-
-    /// Describes the entry itself.
-    pub(super) fn stat(&self) -> Result<Stat> {
-        rustix::fs::statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW)
-    }
-
-    /// Whether something is mounted on the entry.
-    pub(super) fn is_mount_point(&self) -> Result<bool> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let entry = rustix::fs::statx(&self.parent, &self.name, flags, StatxFlags::empty())?;
-        Ok(entry.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
-    }
-}
+pub(super) const NEVER_WAIT: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// Opens a file without ever waiting. A link as the last component is ELOOP where links are refused, one before it
 /// ENOTDIR.
-pub(super) fn open(path: &Path, links: Links, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-    match links {
-        Links::Follow => rustix::fs::open(path, flags | NEVER_WAIT, mode),
-        Links::Refuse => Place::of(path, links)?.open(flags, mode),
+pub(super) fn open(route: Route<'_>, links: Links, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+    match (links, route.guard) {
+        (Links::Refuse, _) => Place::of(route, links)?.open(flags, mode),
+        (Links::Follow, None) => rustix::fs::open(route.path, flags | NEVER_WAIT, mode),
+        (Links::Follow, Some(guard)) => again_if_changed(|| open_guarded(guard, route.path, flags, mode)),
+    }
+}
+
+/// Finds what a path leads to, without opening it for anything.
+pub(super) fn find(route: Route<'_>) -> Result<OwnedFd> {
+    match route.guard {
+        None => rustix::fs::open(route.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()),
+        Some(guard) => guarded::follow(guard, route.path, LastLink::Follow)?.object.ok_or(Errno::NOENT),
+    }
+}
+
+fn open_guarded(guard: &dyn Guard, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+    let spot = guarded::follow(guard, path, LastLink::Follow)?;
+    if let Some(entry) = &spot.object {
+        return guarded::reopen(guard, entry, &spot.names, flags);
+    }
+    if !flags.contains(OFlags::CREATE) {
+        return Err(Errno::NOENT);
+    }
+    match Place::at(guard, spot).open(flags | OFlags::EXCL, mode) {
+        // Someone else was faster.
+        Err(Errno::EXIST) => Err(Errno::STALE),
+        result => result,
     }
 }
 
@@ -91,8 +78,11 @@ pub(super) fn open_subdirectory(parent: impl AsFd, name: &OsStr) -> Result<Owned
 
 /// The entry that a path names after its final links: those of the last component are read here, the kernel follows
 /// the others.
-pub(super) fn follow_final_links(path: &Path) -> Result<Place> {
-    let mut place = Place::of(path, Links::Follow)?;
+pub(super) fn follow_final_links(route: Route<'_>) -> Result<Place<'_>> {
+    if let Some(guard) = route.guard {
+        return guarded::follow(guard, route.path, LastLink::Follow).map(|spot| Place::at(guard, spot));
+    }
+    let mut place = Place::of(route, Links::Follow)?;
     for _ in 0..40 {
         let target = match rustix::fs::readlinkat(&place.parent, &place.name, Vec::new()) {
             Ok(target) => target,
@@ -103,10 +93,12 @@ pub(super) fn follow_final_links(path: &Path) -> Result<Place> {
         let (Some(directory), Some(name)) = (target.parent(), target.file_name()) else {
             return Err(Errno::ISDIR);
         };
-        if !directory.as_os_str().is_empty() {
-            place.parent = rustix::fs::openat(&place.parent, directory, DIRECTORY, Mode::empty())?;
+        if directory.as_os_str().is_empty() {
+            place.name = name.to_owned();
+        } else {
+            let parent = rustix::fs::openat(&place.parent, directory, DIRECTORY, Mode::empty())?;
+            place = Place::unguarded(parent, name.to_owned());
         }
-        place.name = name.to_owned();
     }
     Err(Errno::LOOP)
 }
@@ -151,14 +143,15 @@ mod tests {
         std::fs::write(root.join("real/f"), "x").unwrap();
         symlink("real", root.join("link")).unwrap();
         symlink("f", root.join("real/last")).unwrap();
-        let refusing = |name: &str| open(&root.join(name), Links::Refuse, OFlags::RDONLY, Mode::empty());
+        let refusing =
+            |name: &str| open(Route::from(&root.join(name)), Links::Refuse, OFlags::RDONLY, Mode::empty());
         assert!(refusing("real/f").is_ok());
         assert_eq!(refusing("link/f").unwrap_err(), Errno::NOTDIR);
         assert_eq!(refusing("real/last").unwrap_err(), Errno::LOOP);
         assert_eq!(refusing("none/f").unwrap_err(), Errno::NOENT);
         assert!(step_by_step(&root.join("real")).is_ok());
         assert_eq!(step_by_step(&root.join("link")).unwrap_err(), Errno::NOTDIR);
-        assert!(open(Path::new("/"), Links::Refuse, OFlags::RDONLY, Mode::empty()).is_ok());
+        assert!(open(Route::from("/"), Links::Refuse, OFlags::RDONLY, Mode::empty()).is_ok());
     }
 
     #[test]
@@ -169,10 +162,10 @@ mod tests {
         symlink("d/second", root.join("first")).unwrap();
         symlink("../made", root.join("d/second")).unwrap();
         symlink("loop", root.join("loop")).unwrap();
-        assert_eq!(follow_final_links(&root.join("loop")).unwrap_err(), Errno::LOOP);
-        assert_eq!(follow_final_links(&root.join("first")).unwrap_err(), Errno::NOENT);
+        assert_eq!(follow_final_links(Route::from(&root.join("loop"))).unwrap_err(), Errno::LOOP);
+        assert_eq!(follow_final_links(Route::from(&root.join("first"))).unwrap_err(), Errno::NOENT);
         std::fs::write(root.join("made"), "x").unwrap();
-        assert_eq!(follow_final_links(&root.join("first")).unwrap().name, "made");
+        assert_eq!(follow_final_links(Route::from(&root.join("first"))).unwrap().name, "made");
     }
 
     #[test]

@@ -1,14 +1,14 @@
 use std::collections::{HashSet, VecDeque};
-use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use super::error::text;
-use super::{FsError, Links, resolve};
+use super::place::{Directory, Place};
+use super::{FsError, Links, Route, resolve};
 use crate::path_uri::PathUri;
 
 /// What the answer may weigh: the bytes of paths and messages, and 64 for each item.
@@ -83,18 +83,19 @@ pub struct Unreadable {
 /// # Errors
 ///
 /// The root does not exist or cannot be read, or a limit is out of range.
-pub fn walk(root: &Path, limits: &WalkLimits) -> Result<WalkOutcome, FsError> {
+pub fn walk<'a>(root: impl Into<Route<'a>>, limits: &WalkLimits) -> Result<WalkOutcome, FsError> {
     limits.check()?;
-    let failed = |errno| FsError::os("walk", root, errno);
-    let flags = if limits.follow_directory_symlinks { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    let stat = rustix::fs::statat(rustix::fs::CWD, root, flags).map_err(failed)?;
+    let root = root.into();
+    let failed = |errno| FsError::os("walk", root.path, errno);
+    let place = Place::of(root, Links::Follow).map_err(failed)?;
+    let follow = limits.follow_directory_symlinks;
+    let stat = if follow { place.parent.target_stat(&place.name) } else { place.stat() }.map_err(failed)?;
     if resolve::kind(&stat) != FileType::Directory {
         return Ok(WalkOutcome::default());
     }
-    let directory = resolve::open(root, Links::Follow, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
-    let directory = directory.map_err(failed)?;
+    let directory = Directory::open(root).map_err(failed)?;
     let mut walker = Walker {
-        root: root.to_owned(),
+        root: root.path.to_owned(),
         limits,
         outcome: WalkOutcome::default(),
         weight: 0,
@@ -125,32 +126,28 @@ struct Walker<'a> {
 }
 
 impl Walker<'_> {
-    fn run(&mut self, root: &OwnedFd) -> Result<(), Full> {
+    fn run(&mut self, root: &Directory<'_>) -> Result<(), Full> {
         while let Some((below, depth)) = self.pending.pop_front() {
-            let directory = self.open(root, &below);
+            let directory = if self.limits.follow_directory_symlinks {
+                root.open_below_following(&below)
+            } else {
+                root.open_below(&below)
+            };
             self.list(directory, &below, depth)?;
         }
         Ok(())
     }
 
-    fn open(&self, root: &OwnedFd, below: &Path) -> rustix::io::Result<OwnedFd> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
-        if self.limits.follow_directory_symlinks {
-            return rustix::fs::openat(root, below, flags, Mode::empty());
-        }
-        match rustix::fs::openat2(root, below, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-            Err(Errno::NOSYS | Errno::PERM) => {
-                rustix::fs::openat(root, below, flags | OFlags::NOFOLLOW, Mode::empty())
-            }
-            result => result,
-        }
-    }
-
-    fn list(&mut self, directory: rustix::io::Result<OwnedFd>, below: &Path, depth: u64) -> Result<(), Full> {
-        let listed = directory.and_then(|directory| Ok((names(&directory)?, directory)));
+    fn list(
+        &mut self,
+        directory: rustix::io::Result<Directory<'_>>,
+        below: &Path,
+        depth: u64,
+    ) -> Result<(), Full> {
+        let listed = directory.and_then(|directory| Ok((directory.names()?, directory)));
         match listed {
-            Ok((names, directory)) => {
+            Ok((mut names, directory)) => {
+                names.sort_by(|one, other| one.0.as_bytes().cmp(other.0.as_bytes()));
                 for (name, listed) in names {
                     self.entry(&directory, &below.join(&name), &name, listed, depth)?;
                 }
@@ -162,7 +159,7 @@ impl Walker<'_> {
 
     fn entry(
         &mut self,
-        directory: &OwnedFd,
+        directory: &Directory<'_>,
         below: &Path,
         name: &OsStr,
         listed: FileType,
@@ -173,7 +170,7 @@ impl Walker<'_> {
         let needs_stat = matches!(listed, FileType::Unknown | FileType::Symlink)
             || (follow && listed == FileType::Directory);
         let stat = if needs_stat {
-            match rustix::fs::statat(directory, name, AtFlags::empty()) {
+            match directory.target_stat(name) {
                 Ok(stat) => Some(stat),
                 Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(()),
                 Err(errno) => return self.unreadable(below, errno),
@@ -246,22 +243,8 @@ impl Walker<'_> {
     }
 }
 
-fn names(directory: &OwnedFd) -> rustix::io::Result<Vec<(OsString, FileType)>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name != "." && name != ".." {
-            names.push((name.to_owned(), entry.file_type()));
-        }
-    }
-    names.sort_by(|one, other| one.0.as_bytes().cmp(other.0.as_bytes()));
-    Ok(names)
-}
-
-fn is_link(directory: impl AsFd, name: &OsStr) -> bool {
-    rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| resolve::kind(&stat) == FileType::Symlink)
+fn is_link(directory: &Directory<'_>, name: &OsStr) -> bool {
+    directory.stat(name).is_ok_and(|stat| resolve::kind(&stat) == FileType::Symlink)
 }
 
 fn identity(stat: &Stat) -> (u64, u64) {

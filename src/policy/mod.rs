@@ -8,6 +8,8 @@ mod entries;
 mod error;
 mod glob;
 pub mod hosts;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use std::path::{Path, PathBuf};

@@ -27,43 +27,70 @@ pub fn invalid_name<'a>(
     env.keys().chain(set).find(wrong).map(String::as_str)
 }
 
-/// The child's environment: the policy applied to `inherited`, then `env` over it. Without a policy exactly `env`.
+/// The policy applied to what the server has. Without a policy nothing.
 #[must_use]
-pub fn child_environment(
+pub fn inherited(
     policy: Option<&ExecEnvPolicy>,
-    inherited: impl Iterator<Item = (OsString, OsString)>,
-    env: &HashMap<String, String>,
+    environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Variables {
-    let mut variables = policy.map_or_else(Variables::new, |policy| apply(policy, inherited));
-    variables.extend(owned(env));
-    variables
+    policy.map_or_else(Variables::new, |policy| apply(policy, environment))
 }
 
-fn apply(policy: &ExecEnvPolicy, inherited: impl Iterator<Item = (OsString, OsString)>) -> Variables {
+/// Lays the variables of a request over others.
+pub fn lay_over(variables: &mut Variables, env: &HashMap<String, String>) {
+    variables.extend(owned(env));
+}
+
+fn apply(policy: &ExecEnvPolicy, environment: impl Iterator<Item = (OsString, OsString)>) -> Variables {
     let inherits = |name: &str| match policy.inherit {
         EnvInherit::None => false,
         EnvInherit::Core => CORE.iter().any(|core| core.eq_ignore_ascii_case(name)),
         EnvInherit::All => true,
     };
-    let defaults = if policy.ignore_default_excludes { &[][..] } else { &DEFAULT_EXCLUDES[..] };
-    let exclude: Vec<Pattern> =
-        defaults.iter().copied().chain(policy.exclude.iter().map(String::as_str)).map(Pattern::new).collect();
-    let mut variables: Variables = inherited
-        .filter(|(name, _)| {
-            let name = name.to_string_lossy();
-            inherits(&name) && !exclude.iter().any(|pattern| pattern.matches(&name))
-        })
+    let names = NameFilter::new(Some(policy));
+    let mut variables: Variables = environment
+        .filter(|(name, _)| inherits(&name.to_string_lossy()) && !names.excludes(name.as_bytes()))
         .map(|(name, value)| (name.into_vec(), value.as_bytes().to_vec()))
         .collect();
     variables.extend(owned(&policy.set));
-    if !policy.include_only.is_empty() {
-        let include: Vec<Pattern> = policy.include_only.iter().map(|text| Pattern::new(text)).collect();
-        variables.retain(|name, _| {
-            let name = String::from_utf8_lossy(name);
-            include.iter().any(|pattern| pattern.matches(&name))
-        });
-    }
+    variables.retain(|name, _| names.includes(name));
     variables
+}
+
+/// Which names a policy lets pass. Without a policy all.
+#[derive(Debug, Clone, Default)]
+pub struct NameFilter {
+    exclude: Vec<Pattern>,
+    /// Empty: everything is included.
+    include: Vec<Pattern>,
+}
+
+impl NameFilter {
+    /// The filter of a policy.
+    #[must_use]
+    pub fn new(policy: Option<&ExecEnvPolicy>) -> Self {
+        let Some(policy) = policy else { return Self::default() };
+        let defaults = if policy.ignore_default_excludes { &[][..] } else { &DEFAULT_EXCLUDES[..] };
+        let exclude = defaults.iter().copied().chain(policy.exclude.iter().map(String::as_str));
+        Self {
+            exclude: exclude.map(Pattern::new).collect(),
+            include: policy.include_only.iter().map(|text| Pattern::new(text)).collect(),
+        }
+    }
+
+    /// Whether a default exclude or `exclude` drops the name.
+    #[must_use]
+    pub fn excludes(&self, name: &[u8]) -> bool {
+        let name = String::from_utf8_lossy(name);
+        self.exclude.iter().any(|pattern| pattern.matches(&name))
+    }
+
+    /// Whether `includeOnly` keeps the name.
+    #[must_use]
+    pub fn includes(&self, name: &[u8]) -> bool {
+        let name = String::from_utf8_lossy(name);
+        self.include.is_empty() || self.include.iter().any(|pattern| pattern.matches(&name))
+    }
 }
 
 fn owned(variables: &HashMap<String, String>) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
@@ -135,14 +162,14 @@ mod tests {
         }
     }
 
-    fn inherited() -> impl Iterator<Item = (OsString, OsString)> {
+    fn environment() -> impl Iterator<Item = (OsString, OsString)> {
         ["PATH", "path", "monkey", "API_TOKEN", "PLAIN", "Home"]
             .into_iter()
             .map(|name| (name.into(), "v".into()))
     }
 
     fn names(policy: &ExecEnvPolicy) -> Vec<String> {
-        let variables = child_environment(Some(policy), inherited(), &HashMap::new());
+        let variables = inherited(Some(policy), environment());
         variables.into_keys().map(|name| String::from_utf8(name).unwrap()).collect()
     }
 
@@ -162,15 +189,15 @@ mod tests {
 
     #[test]
     fn without_a_policy_nothing_is_inherited() {
-        let env = HashMap::from([("A".to_owned(), "1".to_owned())]);
-        let variables = child_environment(None, inherited(), &env);
+        let mut variables = inherited(None, environment());
+        lay_over(&mut variables, &HashMap::from([("A".to_owned(), "1".to_owned())]));
         assert_eq!(variables, Variables::from([(b"A".to_vec(), b"1".to_vec())]));
     }
 
     #[test]
     fn bytes_that_are_no_text_pass_through() {
         let odd = || [(OsString::from_vec(vec![b'N', 0xff]), OsString::from_vec(vec![0xfe]))].into_iter();
-        let variables = child_environment(Some(&policy(EnvInherit::All)), odd(), &HashMap::new());
+        let variables = inherited(Some(&policy(EnvInherit::All)), odd());
         assert_eq!(variables, Variables::from([(vec![b'N', 0xff], vec![0xfe])]));
     }
 

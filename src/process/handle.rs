@@ -13,12 +13,13 @@ use rustix::process::Signal;
 use tokio::io::Interest;
 use tokio::sync::Notify;
 
-use super::actor::{Actor, Source};
+use super::actor::Actor;
 use super::budget::OutputBudget;
 use super::ending::Ending;
 use super::env::Variables;
 use super::log::OutputLog;
 use super::lookup;
+use super::source::Source;
 use super::stdin::{Endpoint, Stdin, WaitingBudget, WriteOutcome};
 use crate::protocol::process::{
     ExecOutputStream, ProcessId, ProcessSignal, SignalTarget, TerminalSize, WriteStatus,
@@ -31,7 +32,7 @@ use crate::spawn::mark::RunMark;
 use crate::spawn::terminal::{Terminal, WindowSize};
 use crate::spawn::tree::{Stream, signal_group, stream_of, terminal_stream};
 use crate::spawn::watched::watched;
-use crate::spawn::{self, Child, Launch, SpawnError, SpawnStage, Stdio};
+use crate::spawn::{self, Child, Inherited, Launch, SpawnError, SpawnStage, Stdio};
 
 /// What to run, decided in every detail.
 #[derive(Debug, Clone)]
@@ -50,6 +51,8 @@ pub struct ProcessSpec {
     pub terminal: Option<TerminalSize>,
     /// Keep standard input open, without a terminal.
     pub pipe_stdin: bool,
+    /// Descriptors besides the standard streams.
+    pub inherited: Vec<Inherited>,
 }
 
 /// Why a process did not start. Nothing runs.
@@ -124,7 +127,7 @@ impl Process {
             log.watch_for_denial();
         }
         let held = sandbox.as_mut().and_then(Prepared::take_held);
-        let launched = tokio::task::spawn_blocking(move || launch(spec, mark, sandbox))
+        let launched = tokio::task::spawn_blocking(move || launch(&spec, mark, sandbox))
             .await
             .map_err(|_| StartFailure::other("the start was interrupted"))??;
         let Launched { child, ends } = launched;
@@ -347,9 +350,20 @@ enum Ends {
     Terminal { terminal: Terminal, stream: Stream },
 }
 
-fn launch(spec: ProcessSpec, mark: RunMark, sandbox: Option<Prepared>) -> Result<Launched, StartFailure> {
+fn launch(spec: &ProcessSpec, mark: RunMark, sandbox: Option<Prepared>) -> Result<Launched, StartFailure> {
     let (stdio, ends) =
-        open_streams(&spec).map_err(|error| StartFailure::other(&format!("no streams: {error}")))?;
+        open_streams(spec).map_err(|error| StartFailure::other(&format!("no streams: {error}")))?;
+    let child = execute(spec, stdio, mark, sandbox)?;
+    Ok(Launched { child, ends })
+}
+
+/// Executes the program on these streams. Blocks for the moment that it takes.
+pub(super) fn execute(
+    spec: &ProcessSpec,
+    stdio: Stdio,
+    mark: RunMark,
+    sandbox: Option<Prepared>,
+) -> Result<Child, StartFailure> {
     let path = spec.env.get(b"PATH".as_slice()).map(Vec::as_slice);
     let program = &spec.argv[0];
     let candidates = lookup::candidates(program.as_bytes(), path);
@@ -364,17 +378,16 @@ fn launch(spec: ProcessSpec, mark: RunMark, sandbox: Option<Prepared>) -> Result
         env: strings(spec.env.iter().map(|(name, value)| [name.as_slice(), b"=", value].concat()), "env")?,
         cwd: strings([spec.cwd.as_os_str().as_bytes()], "cwd")?.remove(0),
         stdio,
-        descriptors: Vec::new(),
+        inherited: spec.inherited.clone(),
         isolation: Isolation::None,
         mark,
     };
-    let child = match sandbox {
-        None => spawn::spawn(launch).map_err(|error| StartFailure::from_spawn(&error, &spec)),
+    match sandbox {
+        None => spawn::spawn(launch).map_err(|error| StartFailure::from_spawn(&error, spec)),
         Some(prepared) => {
-            sandbox::launch::start(launch, prepared).map_err(|error| StartFailure::from_launch(error, &spec))
+            sandbox::launch::start(launch, prepared).map_err(|error| StartFailure::from_launch(error, spec))
         }
-    }?;
-    Ok(Launched { child, ends })
+    }
 }
 
 fn strings<B: Into<Vec<u8>>>(
@@ -405,14 +418,14 @@ fn open_streams(spec: &ProcessSpec) -> io::Result<(Stdio, Ends)> {
 }
 
 /// A pipe whose reading end alone does not block: the program's end must behave as any pipe does.
-fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(super) fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&ours, true)?;
     Ok((ours, theirs))
 }
 
 impl StartFailure {
-    fn other(message: &str) -> Self {
+    pub(super) fn other(message: &str) -> Self {
         Self { kind: StartFailureKind::Other, message: message.to_owned() }
     }
 

@@ -12,6 +12,7 @@
 
 pub mod actor;
 mod budget;
+mod collect;
 mod denial;
 mod ending;
 pub mod env;
@@ -20,10 +21,12 @@ mod handle;
 pub mod log;
 pub mod lookup;
 mod lost;
+mod source;
 mod spool;
 mod stdin;
 
 pub use budget::OutputBudget;
+pub use collect::Collected;
 pub use ending::end_scope;
 pub use handle::{Process, ProcessError, ProcessSpec, StartFailure, StartFailureKind};
 pub use spool::SpoolSettings;

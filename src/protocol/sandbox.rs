@@ -1,7 +1,10 @@
 //! The sandbox context: intent only. The executor chooses the mechanism, or refuses.
 
+mod construct;
+
 use serde::{Deserialize, Serialize};
 
+pub use self::construct::FileSystemSandboxContext;
 use crate::path_uri::PathUri;
 
 /// What a process or a file call may touch.

@@ -6,6 +6,7 @@ use std::io::{self, IoSliceMut, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{fcntl_dupfd_cloexec, retry_on_intr};
@@ -20,15 +21,15 @@ use super::prepare::{Jail, Measures, Prepared};
 use crate::spawn::inner::Inner;
 use crate::spawn::isolation::{Isolation, Namespaces};
 use crate::spawn::mark::RunMark;
-use crate::spawn::{Child, Launch, SpawnError, Stdio, spawn};
+use crate::spawn::{Child, HIGHEST_INHERITED, Inherited, Launch, SpawnError, Stdio, spawn};
 
 /// What of a run is no part of its plan.
 #[derive(Debug)]
 pub struct Streams {
     /// Standard streams.
     pub stdio: Stdio,
-    /// What the program finds open besides, at 3 and the numbers that follow.
-    pub descriptors: Vec<OwnedFd>,
+    /// What the program inherits besides, as its plan says.
+    pub inherited: Vec<Inherited>,
     /// The mark of its tree.
     pub mark: RunMark,
 }
@@ -81,10 +82,11 @@ fn in_a_view(start: Launch, jail: Jail) -> Result<Child, LaunchError> {
         env: at_home(start.env, &cwd),
         terminal: matches!(start.stdio, Stdio::Terminal(_)),
         absence: jail.absence,
+        inherited: start.inherited.iter().map(|one| one.number).collect(),
         cwd,
     };
     let plan = Plan { view: jail.view, grants: jail.grants, filter: jail.filter, program };
-    let streams = Streams { stdio: start.stdio, descriptors: start.descriptors, mark: start.mark };
+    let streams = Streams { stdio: start.stdio, inherited: start.inherited, mark: start.mark };
     launch(&plan, streams, jail.namespaces)
 }
 
@@ -106,17 +108,21 @@ pub fn launch(plan: &Plan, streams: Streams, namespaces: Namespaces) -> Result<C
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(io::Error::from)?;
-    let Streams { stdio, mut descriptors, mark } = streams;
-    let count = descriptors.len().to_string();
-    descriptors.extend([handed_over(plan)?, theirs]);
-    let words = ["exec-server: sandbox", WORD, &count];
+    let Streams { stdio, mut inherited, mark } = streams;
+    let mut free = (3..=HIGHEST_INHERITED).filter(|number| !plan.program.inherited.contains(number));
+    let mut numbers = Vec::new();
+    for (fd, number) in [handed_over(plan)?, theirs].into_iter().zip(&mut free) {
+        inherited.push(Inherited { fd: Arc::new(fd), number });
+        numbers.push(number.to_string());
+    }
+    let words = ["exec-server: sandbox", WORD].into_iter().chain(numbers.iter().map(String::as_str));
     let child = spawn(Launch {
         candidates: vec![c"/proc/self/exe".to_owned()],
-        argv: words.iter().filter_map(|word| CString::new(*word).ok()).collect(),
+        argv: words.filter_map(|word| CString::new(word).ok()).collect(),
         env: Vec::new(),
         cwd: c"/".to_owned(),
         stdio: without_control(stdio)?,
-        descriptors,
+        inherited,
         isolation: Isolation::Namespaces(namespaces),
         mark,
     })

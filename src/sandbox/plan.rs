@@ -156,6 +156,8 @@ pub struct Program {
     pub terminal: bool,
     /// What it means that no candidate exists.
     pub absence: Absence,
+    /// Numbers of the descriptors that it inherits besides the standard streams; the helper has them at these already.
+    pub inherited: Vec<i32>,
 }
 
 /// See [`Program::absence`].

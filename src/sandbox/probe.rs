@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::plan::{Absence, Base, Failure, Grant, GrantAccess, Plan, Program, Skeleton, View};
@@ -11,7 +12,7 @@ use super::{REENTERED, WORD, gaps, landlock, launch};
 use crate::protocol::sandbox::{BackendReport, SandboxBackend, SandboxReport};
 use crate::spawn::isolation::Namespaces;
 use crate::spawn::mark::RunMark;
-use crate::spawn::{SpawnError, Stdio};
+use crate::spawn::{Inherited, SpawnError, Stdio};
 
 /// The backends of this machine: what they are made of, or why they cannot be had.
 #[derive(Debug, Clone)]
@@ -104,7 +105,7 @@ fn streams() -> std::io::Result<launch::Streams> {
     let null = || File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
     Ok(launch::Streams {
         stdio: Stdio::Separate { stdin: null()?, stdout: null()?, stderr: null()? },
-        descriptors: vec![File::open("/proc/self/exe")?.into()],
+        inherited: vec![Inherited { fd: Arc::new(File::open("/proc/self/exe")?.into()), number: 3 }],
         mark: RunMark::none(),
     })
 }
@@ -126,6 +127,7 @@ fn plan() -> Plan {
             cwd: c"/".to_owned(),
             terminal: false,
             absence: Absence::Fails,
+            inherited: vec![3],
         },
     }
 }

@@ -28,6 +28,7 @@ use crate::process::{SpoolSettings, end_scope};
 use crate::rpc::lines::Lines;
 use crate::sandbox::Sandboxes;
 use crate::session::{Executor, ExecutorSettings, SessionRegistry};
+use crate::snapshot::SnapshotSettings;
 use crate::spawn::mark::ServerMark;
 use crate::spawn::tree::Scope;
 
@@ -168,7 +169,7 @@ fn shared(
     sandboxes: Arc<Sandboxes>,
 ) -> Arc<Shared> {
     let variable = |name: &str| find(environment, name);
-    let info = environment_info::gather(variable);
+    let info = environment_info::gather(variable, config.snapshot.enabled);
     let home = environment_info::home(&info);
     let codex_home = variable("CODEX_HOME").filter(|home| !home.is_empty()).map(Into::into);
     let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
@@ -219,6 +220,11 @@ fn executor_settings(config: &Config, variable: Variables<'_>) -> ExecutorSettin
         },
         max_processes: config.limits.processes,
         max_processes_per_session: config.limits.processes_per_session,
+        snapshots: SnapshotSettings {
+            enabled: config.snapshot.enabled,
+            capture_limit: config.snapshot.capture_ms,
+            cache_bytes: usize::try_from(config.snapshot.cache_bytes).unwrap_or(usize::MAX),
+        },
         ..ExecutorSettings::default()
     }
 }

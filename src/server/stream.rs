@@ -16,6 +16,17 @@ pub(super) struct ServerStream {
     /// Read ahead while the upgrade was parsed.
     ahead: Bytes,
     socket: Socket,
+    acknowledgement: Acknowledgement,
+}
+
+/// Whether what was read has been acknowledged. Clients delay their second small message until the first is, and the
+/// kernel would take 40 ms. An answer carries it along; where none follows, it is asked for once everything that can
+/// be written has been: at the second look that finds nothing to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Acknowledgement {
+    Done,
+    Owed,
+    Due,
 }
 
 #[derive(Debug)]
@@ -31,11 +42,15 @@ impl ServerStream {
         // Without these everything still works, only later.
         let _ = set_tcp_nodelay(&stream, true);
         let _ = set_tcp_user_timeout(&stream, u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
-        Self { ahead: Bytes::new(), socket: Socket::Tcp(stream) }
+        Self::over(Socket::Tcp(stream))
     }
 
     pub(super) fn unix(stream: UnixStream) -> Self {
-        Self { ahead: Bytes::new(), socket: Socket::Unix(stream) }
+        Self::over(Socket::Unix(stream))
+    }
+
+    fn over(socket: Socket) -> Self {
+        Self { ahead: Bytes::new(), socket, acknowledgement: Acknowledgement::Done }
     }
 
     /// The same stream with bytes in front that were read already.
@@ -61,11 +76,16 @@ impl AsyncRead for ServerStream {
         match &mut this.socket {
             Socket::Tcp(stream) => {
                 let outcome = Pin::new(&mut *stream).poll_read(cx, buffer);
-                if outcome.is_ready() {
-                    // Clients delay their second small message until the first is acknowledged; the kernel forgets
-                    // this setting by itself.
-                    let _ = set_tcp_quickack(&*stream, true);
-                }
+                this.acknowledgement = match (this.acknowledgement, outcome.is_ready()) {
+                    (_, true) => Acknowledgement::Owed,
+                    (Acknowledgement::Owed, false) => Acknowledgement::Due,
+                    (Acknowledgement::Due, false) => {
+                        // Without it everything still works, only later.
+                        let _ = set_tcp_quickack(&*stream, true);
+                        Acknowledgement::Done
+                    }
+                    (Acknowledgement::Done, false) => Acknowledgement::Done,
+                };
                 outcome
             }
             Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
@@ -75,8 +95,15 @@ impl AsyncRead for ServerStream {
 
 impl AsyncWrite for ServerStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().socket {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+        let this = self.get_mut();
+        match &mut this.socket {
+            Socket::Tcp(stream) => {
+                let outcome = Pin::new(stream).poll_write(cx, bytes);
+                if outcome.is_ready() {
+                    this.acknowledgement = Acknowledgement::Done;
+                }
+                outcome
+            }
             Socket::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }

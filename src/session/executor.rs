@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::process::{OutputBudget, SpoolSettings};
+use crate::process::{OutputBudget, SpoolSettings, StartFailure, StartFailureKind};
 use crate::sandbox::Sandboxes;
+use crate::snapshot::{SnapshotCache, SnapshotSettings};
 use crate::spawn::mark::ServerMark;
 
 /// Output that all processes together keep in memory.
@@ -26,6 +27,8 @@ pub struct ExecutorSettings {
     pub max_processes: NonZeroUsize,
     /// Live processes of one session.
     pub max_processes_per_session: NonZeroUsize,
+    /// Remembered states of shells.
+    pub snapshots: SnapshotSettings,
 }
 
 impl Default for ExecutorSettings {
@@ -41,6 +44,7 @@ impl Default for ExecutorSettings {
             },
             max_processes: count(8192),
             max_processes_per_session: count(4096),
+            snapshots: SnapshotSettings::default(),
         }
     }
 }
@@ -51,6 +55,7 @@ pub struct Executor {
     settings: ExecutorSettings,
     mark: ServerMark,
     output: Arc<OutputBudget>,
+    snapshots: Arc<SnapshotCache>,
     live: AtomicUsize,
     /// The server's own environment, as policies see it.
     environment: Vec<(OsString, OsString)>,
@@ -67,7 +72,16 @@ impl Executor {
         sandboxes: Arc<Sandboxes>,
     ) -> Arc<Self> {
         let output = OutputBudget::new(MEMORY_FOR_OUTPUT, settings.spool.clone());
-        Arc::new(Self { settings, mark, output, live: AtomicUsize::new(0), environment, sandboxes })
+        let snapshots = SnapshotCache::new(settings.snapshots.cache_bytes);
+        Arc::new(Self {
+            settings,
+            mark,
+            output,
+            snapshots,
+            live: AtomicUsize::new(0),
+            environment,
+            sandboxes,
+        })
     }
 
     /// The settings.
@@ -88,8 +102,19 @@ impl Executor {
         &self.sandboxes
     }
 
+    /// A start failed; what it says of this machine is remembered.
+    pub(super) fn hear_of(&self, failure: &StartFailure) {
+        if failure.kind == StartFailureKind::SandboxUnavailable {
+            self.sandboxes.doubt_host();
+        }
+    }
+
     pub(super) fn output(&self) -> Arc<OutputBudget> {
         Arc::clone(&self.output)
+    }
+
+    pub(super) fn snapshots(&self) -> &Arc<SnapshotCache> {
+        &self.snapshots
     }
 
     pub(super) fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> {

@@ -4,9 +4,11 @@
 //! nobody holds it, it lives for a limited time. The library's local backend is a session in the caller's process.
 
 mod attachment;
+mod compose;
 mod executor;
 mod read;
 mod registry;
+mod shell_state;
 mod start;
 mod table;
 
@@ -14,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 pub use attachment::{Attachment, Role};
 pub use executor::{Executor, ExecutorSettings};
@@ -26,6 +29,7 @@ use crate::protocol::process::{
     ListResponse, ProcessId, ProcessState, ProcessSummary, SandboxType, StdinState,
 };
 use crate::sandbox::Sandboxes;
+use crate::snapshot::SessionSnapshots;
 use crate::spawn::mark::SessionMark;
 use crate::spawn::tree::Scope;
 use attachment::Attached;
@@ -70,6 +74,9 @@ pub struct Session {
     attached: Mutex<Attached>,
     /// Changes when a start has been finished, one way or the other.
     start_settled: watch::Sender<()>,
+    snapshots: SessionSnapshots,
+    /// Cancelled when the end begins, for starts that wait for a snapshot.
+    ending: CancellationToken,
 }
 
 impl Session {
@@ -87,10 +94,12 @@ impl Session {
             client_name: client_name.chars().take(NAME_CHARS).collect(),
             created_at_ms: executor::now_ms(),
             mark: executor.mark().session(),
+            snapshots: executor.snapshots().session(),
             executor,
             table: Mutex::default(),
             attached: Mutex::default(),
             start_settled: watch::Sender::new(()),
+            ending: CancellationToken::new(),
         })
     }
 
@@ -150,6 +159,7 @@ impl Session {
     /// Ends every process, and whatever they left running in the background. Nothing can be started any more.
     pub async fn end(&self, grace: Duration) {
         let processes = self.table().end();
+        self.ending.cancel();
         for process in &processes {
             process.terminate(grace);
         }
@@ -161,7 +171,7 @@ impl Session {
             process.terminate(grace);
         }
         let leaders = processes.iter().chain(&late).map(|process| process.pid()).collect();
-        if !processes.is_empty() || !late.is_empty() || self.table().ever_started() {
+        if self.table().ever_started() || self.snapshots.ever_captured() {
             end_scope(Scope { marks: self.mark.range(), leaders, ..Scope::default() }, grace).await;
         }
     }

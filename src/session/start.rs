@@ -1,18 +1,16 @@
 //! `process/start`: from what a client asks for to a running process.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use super::compose::{Composed, Form, compose};
 use super::executor::Live;
-use super::table::{Enforced, Entry, Request, Table};
-use super::{ConnectionId, Session, sandbox_type};
+use super::table::{Enforced, Entry, Given, Request, Table};
+use super::{ConnectionId, Session};
 use crate::process::actor::Actor;
-use crate::process::{Process, ProcessSpec, StartFailure, StartFailureKind, env};
-use crate::protocol::process::{
-    ExecParams, ProcessId, ShellSnapshotReport, ShellSnapshotState, StartParams, StartResult, TerminalSize,
-};
-use crate::sandbox::{Prepared, SandboxError, Wanted};
+use crate::process::{Process, StartFailure, env};
+use crate::protocol::process::{ExecParams, ProcessId, StartParams, StartResult, TerminalSize};
+use crate::sandbox::SandboxError;
+use crate::snapshot::{Answer, Shell};
 
 /// Bytes that a process id may have: it comes back with every chunk of output.
 const ID_BYTES: usize = 64 << 10;
@@ -76,8 +74,8 @@ impl Drop for Started {
 }
 
 impl Session {
-    /// Starts a process. A start that has begun is completed whatever happens to the caller: cancel-safe in that the
-    /// process is in the session's table or does not exist.
+    /// Starts a process. Until its shell's state is there, a start goes with its caller; from then on it is completed
+    /// whatever happens to the caller. Cancel-safe in that the process is in the session's table or does not exist.
     ///
     /// # Errors
     /// [`StartError`].
@@ -92,12 +90,13 @@ impl Session {
             let mut settled = self.start_settled.subscribe();
             match self.reserve(&params.exec.process_id, &request)? {
                 Reserved::New(live) => {
-                    let session = Arc::clone(self);
-                    let launch = tokio::spawn(async move { session.launch(params, live).await });
+                    let reservation = Reservation::of(self, &params);
+                    let state = self.shell_state(&params).await?;
+                    let launch = tokio::spawn(Arc::clone(self).launch(params, live, reservation, state));
                     return launch.await.unwrap_or(Err(StartError::SessionEnded));
                 }
-                Reserved::Existing(Existing::Present(process, sandbox)) => {
-                    return Ok(self.already_started(&params, sandbox, process));
+                Reserved::Existing(Existing::Present(process, given)) => {
+                    return Ok(self.already_started(&params, given, process));
                 }
                 Reserved::Existing(Existing::Starting) => drop(settled.changed().await),
             }
@@ -121,8 +120,8 @@ impl Session {
         }
         let request = Request::of(params, origin);
         match existing(&self.table(), &params.exec.process_id, &request) {
-            Ok(Some(Existing::Present(process, sandbox))) => {
-                Some(Ok(self.already_started(params, sandbox, process)))
+            Ok(Some(Existing::Present(process, given))) => {
+                Some(Ok(self.already_started(params, given, process)))
             }
             Ok(Some(Existing::Starting) | None) => None,
             Err(error) => Some(Err(error)),
@@ -132,10 +131,10 @@ impl Session {
     fn already_started(
         self: &Arc<Self>,
         params: &StartParams,
-        sandbox: Enforced,
+        given: Given,
         process: Arc<Process>,
     ) -> Started {
-        let result = StartResult { already_started: true, ..answer(&params.exec, sandbox) };
+        let result = StartResult { already_started: true, ..answer(&params.exec, given) };
         Started { result, session: Arc::clone(self), process }
     }
 
@@ -163,50 +162,46 @@ impl Session {
         Ok(Reserved::New(live))
     }
 
-    async fn launch(self: Arc<Self>, params: StartParams, live: Live) -> Result<Started, StartError> {
-        let reserved = Reservation { session: Arc::clone(&self), id: &params.exec.process_id };
-        let spec = spec(&params, &self.executor)?;
-        let sandbox = self.prepare(&params.exec, &spec).await?;
-        let enforced = enforced(sandbox.as_ref());
+    async fn launch(
+        self: Arc<Self>,
+        params: StartParams,
+        live: Live,
+        reservation: Reservation,
+        state: Option<Answer>,
+    ) -> Result<Started, StartError> {
+        let form = state.as_ref().and_then(Answer::snapshot).map_or(Form::AsGiven, Form::Restored);
+        let Composed { spec, sandbox } = compose(&params, &self.executor, form).await?;
+        let given = Given {
+            sandbox: Enforced::by(sandbox.as_ref()),
+            shell_snapshot: state.as_ref().map(Answer::report),
+        };
         let started = Process::start(spec, self.mark.run(), self.executor.output(), sandbox).await;
-        let (process, actor) = started.inspect_err(|failure| {
-            if failure.kind == StartFailureKind::SandboxUnavailable {
-                self.executor.sandboxes().doubt_host();
-            }
-        })?;
-        let end = self.table().fill(&process, enforced.clone());
-        drop(reserved);
+        let (process, actor) = started.inspect_err(|failure| self.executor.hear_of(failure))?;
+        let end = self.table().fill(&process, given.clone());
+        drop(reservation);
         tokio::spawn(own(Arc::downgrade(&self), Arc::clone(&process), actor, live));
         if let Some(grace) = end {
             process.terminate(grace);
         }
-        Ok(Started { result: answer(&params.exec, enforced), session: self, process })
-    }
-
-    /// Decides how the policy of a start is enforced.
-    async fn prepare(&self, exec: &ExecParams, spec: &ProcessSpec) -> Result<Option<Prepared>, StartError> {
-        let Some(context) = exec.sandbox.clone() else { return Ok(None) };
-        let temporary = spec.env.get(b"TMPDIR".as_slice());
-        let wanted = Wanted {
-            context,
-            cwd: spec.cwd.clone(),
-            temporary_directory: temporary.map(|path| OsStr::from_bytes(path).into()),
-        };
-        let sandboxes = Arc::clone(self.executor.sandboxes());
-        let prepared = tokio::task::spawn_blocking(move || sandboxes.prepare(&wanted)).await;
-        Ok(Some(prepared.map_err(|_| StartError::SessionEnded)??))
+        Ok(Started { result: answer(&params.exec, given), session: self, process })
     }
 }
 
 /// A name taken for a start in progress. Dropped, it is free again, unless a process has filled it.
-struct Reservation<'a> {
+struct Reservation {
     session: Arc<Session>,
-    id: &'a ProcessId,
+    id: ProcessId,
 }
 
-impl Drop for Reservation<'_> {
+impl Reservation {
+    fn of(session: &Arc<Session>, params: &StartParams) -> Self {
+        Self { session: Arc::clone(session), id: params.exec.process_id.clone() }
+    }
+}
+
+impl Drop for Reservation {
     fn drop(&mut self) {
-        self.session.table().release(self.id);
+        self.session.table().release(&self.id);
         self.session.start_settled.send_replace(());
     }
 }
@@ -219,7 +214,7 @@ enum Reserved {
 /// What has the id of a start that repeats the first one.
 enum Existing {
     Starting,
-    Present(Arc<Process>, Enforced),
+    Present(Arc<Process>, Given),
 }
 
 /// What has the id of a start, if anything.
@@ -233,7 +228,7 @@ fn existing(table: &Table, id: &ProcessId, request: &Request) -> Result<Option<E
     }
     Ok(Some(match entry {
         Entry::Starting { .. } => Existing::Starting,
-        Entry::Present { process, sandbox, .. } => Existing::Present(Arc::clone(process), sandbox.clone()),
+        Entry::Present { process, given, .. } => Existing::Present(Arc::clone(process), given.clone()),
     }))
 }
 
@@ -250,27 +245,14 @@ async fn own(session: std::sync::Weak<Session>, process: Arc<Process>, actor: Ac
     }
 }
 
-fn enforced(sandbox: Option<&Prepared>) -> Enforced {
-    Enforced {
-        kind: sandbox_type(sandbox.is_some()),
-        backend: sandbox.and_then(|sandbox| sandbox.backend),
-        gaps: sandbox.map(|sandbox| sandbox.gaps.clone()).unwrap_or_default(),
-    }
-}
-
-fn answer(exec: &ExecParams, enforced: Enforced) -> StartResult {
+fn answer(exec: &ExecParams, given: Given) -> StartResult {
     StartResult {
         process_id: exec.process_id.clone(),
-        sandbox_type: Some(enforced.kind),
-        sandbox_backend: enforced.backend,
-        sandbox_gaps: enforced.gaps,
+        sandbox_type: Some(given.sandbox.kind),
+        sandbox_backend: given.sandbox.backend,
+        sandbox_gaps: given.sandbox.gaps,
         already_started: false,
-        shell_snapshot: exec.shell_snapshot.as_ref().filter(|_| wants_snapshot(exec)).map(|_| {
-            ShellSnapshotReport {
-                state: ShellSnapshotState::Fallback,
-                reason: Some("this server takes no shell snapshots".to_owned()),
-            }
-        }),
+        shell_snapshot: given.shell_snapshot,
     }
 }
 
@@ -302,7 +284,7 @@ fn check(params: &StartParams) -> Result<(), StartError> {
         if !SCOPE_BYTES.contains(&snapshot.scope_id.len()) {
             return invalid("shell snapshot scope must be 1 to 256 bytes".to_owned());
         }
-        if wants_snapshot(exec) && !["bash", "zsh", "sh"].contains(&snapshot.shell.name.as_str()) {
+        if wants_snapshot(exec) && Shell::named(&snapshot.shell.name).is_none() {
             return invalid(format!("shell snapshots are unsupported for shell `{}`", snapshot.shell.name));
         }
     }
@@ -310,7 +292,7 @@ fn check(params: &StartParams) -> Result<(), StartError> {
 }
 
 /// Whether the command line is one that a snapshot can serve.
-fn wants_snapshot(exec: &ExecParams) -> bool {
+pub(super) fn wants_snapshot(exec: &ExecParams) -> bool {
     let shell = exec.shell_snapshot.as_ref().map(|snapshot| &snapshot.shell.path);
     matches!(exec.argv.as_slice(), [program, flag, _, ..] if Some(program) == shell && flag == "-lc")
 }
@@ -326,21 +308,6 @@ fn check_protection(exec: &ExecParams) -> Result<(), StartError> {
         return unavailable("managed networking (`enforceManagedNetwork`, `networkProxy`)");
     }
     Ok(())
-}
-
-fn spec(params: &StartParams, executor: &super::Executor) -> Result<ProcessSpec, StartError> {
-    let exec = &params.exec;
-    let cwd =
-        exec.cwd.to_native_path().map_err(|error| StartError::InvalidParams(format!("`cwd`: {error}")))?;
-    Ok(ProcessSpec {
-        id: exec.process_id.clone(),
-        argv: exec.argv.clone(),
-        arg0: exec.arg0.clone(),
-        cwd,
-        env: env::child_environment(exec.env_policy.as_ref(), executor.environment(), &exec.env),
-        terminal: exec.tty.then(|| params.options.size.unwrap_or_default()),
-        pipe_stdin: exec.pipe_stdin,
-    })
 }
 
 #[cfg(test)]

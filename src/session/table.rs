@@ -9,8 +9,9 @@ use sha2::{Digest, Sha256};
 use super::ConnectionId;
 use crate::path_uri::PathUri;
 use crate::process::Process;
-use crate::protocol::process::{ProcessId, SandboxType, StartParams};
+use crate::protocol::process::{ProcessId, SandboxType, ShellSnapshotReport, StartParams};
 use crate::protocol::sandbox::{SandboxBackend, SandboxGap};
+use crate::sandbox::Prepared;
 
 /// What a start asked for, as far as it is remembered: enough to know it again, and to list it.
 #[derive(Debug)]
@@ -44,21 +45,38 @@ fn digest(params: &StartParams) -> [u8; 32] {
     Sha256::digest(text).into()
 }
 
+/// What a start was given, as its answer says.
+#[derive(Debug, Clone)]
+pub(super) struct Given {
+    pub(super) sandbox: Enforced,
+    pub(super) shell_snapshot: Option<ShellSnapshotReport>,
+}
+
+/// How the policy of a process is enforced.
+#[derive(Debug, Clone)]
+pub(super) struct Enforced {
+    pub(super) kind: SandboxType,
+    pub(super) backend: Option<SandboxBackend>,
+    pub(super) gaps: Vec<SandboxGap>,
+}
+
+impl Enforced {
+    pub(super) fn by(sandbox: Option<&Prepared>) -> Self {
+        Self {
+            kind: super::sandbox_type(sandbox.is_some()),
+            backend: sandbox.and_then(|sandbox| sandbox.backend),
+            gaps: sandbox.map(|sandbox| sandbox.gaps.clone()).unwrap_or_default(),
+        }
+    }
+}
+
 /// A name that is taken.
 #[derive(Debug)]
 pub(super) enum Entry {
     /// By a start in progress; `end` is the grace if its end was asked for meanwhile.
     Starting { request: Arc<Request>, end: Option<Duration> },
     /// By a process, running or ended.
-    Present { process: Arc<Process>, request: Arc<Request>, sandbox: Enforced, order: u64 },
-}
-
-/// How the policy of a process is enforced, as its start was answered.
-#[derive(Debug, Clone)]
-pub(super) struct Enforced {
-    pub(super) kind: SandboxType,
-    pub(super) backend: Option<SandboxBackend>,
-    pub(super) gaps: Vec<SandboxGap>,
+    Present { process: Arc<Process>, request: Arc<Request>, given: Given, order: u64 },
 }
 
 impl Entry {
@@ -131,14 +149,14 @@ impl Table {
     }
 
     /// The reserved name now means this process. Returns the grace if its end was asked for already.
-    pub(super) fn fill(&mut self, process: &Arc<Process>, sandbox: Enforced) -> Option<Duration> {
+    pub(super) fn fill(&mut self, process: &Arc<Process>, given: Given) -> Option<Duration> {
         self.started += 1;
         let order = self.started;
         if let Some(entry) = self.entries.get_mut(process.id())
             && let Entry::Starting { request, end } = entry
         {
             let (request, end) = (Arc::clone(request), *end);
-            *entry = Entry::Present { process: Arc::clone(process), request, sandbox, order };
+            *entry = Entry::Present { process: Arc::clone(process), request, given, order };
             return end;
         }
         None
@@ -163,11 +181,11 @@ impl Table {
     pub(super) fn present(&self) -> impl Iterator<Item = Row<'_>> {
         self.entries.values().filter_map(|entry| match entry {
             Entry::Starting { .. } => None,
-            Entry::Present { process, request, sandbox, order } => Some(Row {
+            Entry::Present { process, request, given, order } => Some(Row {
                 process,
                 argv: &request.argv,
                 cwd: &request.cwd,
-                sandbox_type: sandbox.kind,
+                sandbox_type: given.sandbox.kind,
                 order: *order,
             }),
         })

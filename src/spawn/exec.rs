@@ -12,6 +12,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::Arc;
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
@@ -35,15 +36,27 @@ pub struct Launch {
     pub cwd: CString,
     /// Standard streams.
     pub stdio: Stdio,
-    /// What the program finds open besides, at 3 and the numbers that follow.
-    pub descriptors: Vec<OwnedFd>,
+    /// What it inherits besides; nothing else stays open in it.
+    pub inherited: Vec<Inherited>,
     /// What sets it apart.
     pub isolation: Isolation,
     /// The mark of its tree.
     pub mark: RunMark,
 }
 
-/// Standard streams of a child. Everything else is closed in it, but for [`Launch::descriptors`].
+/// A descriptor that a child inherits besides its standard streams.
+#[derive(Debug, Clone)]
+pub struct Inherited {
+    /// What it refers to.
+    pub fd: Arc<OwnedFd>,
+    /// Its number in the child, 3 to [`HIGHEST_INHERITED`], different from the others'.
+    pub number: RawFd,
+}
+
+/// The highest number that an inherited descriptor may have in the child.
+pub const HIGHEST_INHERITED: RawFd = 255;
+
+/// Standard streams of a child.
 #[derive(Debug)]
 pub enum Stdio {
     /// One descriptor each.
@@ -115,14 +128,23 @@ struct Job {
     argv: *const *const libc::c_char,
     env: *const *const libc::c_char,
     cwd: *const libc::c_char,
-    /// Which become 0, 1, 2 and so on.
-    descriptors: *const RawFd,
-    descriptor_count: usize,
+    stdin: RawFd,
+    stdout: RawFd,
+    stderr: RawFd,
+    inherited: *const Move,
+    inherited_count: usize,
     isolation: *const Prepared,
     terminal: bool,
     mark: Option<u64>,
     failed_stage: SpawnStage,
     failed_errno: c_int,
+}
+
+/// A descriptor of the parent and the number that it gets in the child.
+#[derive(Debug, Clone, Copy)]
+struct Move {
+    from: RawFd,
+    to: RawFd,
 }
 
 /// Executes a program and returns when it has been executed.
@@ -133,12 +155,13 @@ struct Job {
 /// # Errors
 /// [`SpawnError`] with the stage and the OS error. Nothing is left behind.
 pub fn spawn(launch: Launch) -> Result<Child, SpawnError> {
-    let descriptors = Descriptors::above_targets(&launch)
-        .map_err(|source| SpawnError { stage: SpawnStage::Descriptors, source })?;
+    let no_descriptors = |source| SpawnError { stage: SpawnStage::Descriptors, source };
+    let descriptors = Descriptors::above_standard(&launch.stdio).map_err(no_descriptors)?;
+    let inherited = Moves::above_targets(&launch.inherited).map_err(no_descriptors)?;
     let candidates = pointers(&launch.candidates);
     let argv = pointers(&launch.argv);
     let env = pointers(&launch.env);
-    let numbers = descriptors.numbers();
+    let (stdin, stdout, stderr) = descriptors.numbers();
     let terminal = matches!(launch.stdio, Stdio::Terminal(_));
     let isolation = Prepared::new(launch.isolation);
     let mut job = Job {
@@ -146,8 +169,11 @@ pub fn spawn(launch: Launch) -> Result<Child, SpawnError> {
         argv: argv.as_ptr(),
         env: env.as_ptr(),
         cwd: launch.cwd.as_ptr(),
-        descriptors: numbers.as_ptr(),
-        descriptor_count: numbers.len(),
+        stdin,
+        stdout,
+        stderr,
+        inherited: inherited.moves.as_ptr(),
+        inherited_count: inherited.moves.len(),
         isolation: &raw const isolation,
         terminal,
         mark: launch.mark.limit(),
@@ -172,33 +198,57 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// The child's descriptors, none of them at a number that the child is going to replace.
+/// The child's streams, none of them at a number that the child is going to replace.
 struct Descriptors<'a> {
-    given: Vec<BorrowedFd<'a>>,
-    moved: Vec<Option<OwnedFd>>,
+    given: [BorrowedFd<'a>; 3],
+    moved: [Option<OwnedFd>; 3],
 }
 
 impl<'a> Descriptors<'a> {
-    fn above_targets(launch: &'a Launch) -> io::Result<Self> {
-        let mut given = match &launch.stdio {
-            Stdio::Separate { stdin, stdout, stderr } => vec![stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
-            Stdio::Terminal(terminal) => vec![terminal.as_fd(); 3],
+    fn above_standard(stdio: &'a Stdio) -> io::Result<Self> {
+        let given = match stdio {
+            Stdio::Separate { stdin, stdout, stderr } => [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+            Stdio::Terminal(terminal) => [terminal.as_fd(); 3],
         };
-        given.extend(launch.descriptors.iter().map(AsFd::as_fd));
-        let targets = RawFd::try_from(given.len()).map_err(io::Error::other)?;
-        let moved = given.iter().map(|fd| match fd.as_raw_fd() < targets {
-            true => fcntl_dupfd_cloexec(fd, targets).map(Some),
-            false => Ok(None),
-        });
-        let moved = moved.collect::<Result<_, _>>()?;
+        let mut moved = [None, None, None];
+        for (fd, moved) in given.iter().zip(&mut moved) {
+            if fd.as_raw_fd() <= 2 {
+                *moved = Some(fcntl_dupfd_cloexec(fd, 3)?);
+            }
+        }
         Ok(Self { given, moved })
     }
 
-    fn numbers(&self) -> Vec<RawFd> {
-        let number = |(given, moved): (&BorrowedFd<'_>, &Option<OwnedFd>)| {
-            moved.as_ref().map_or(given.as_raw_fd(), AsRawFd::as_raw_fd)
+    fn numbers(&self) -> (RawFd, RawFd, RawFd) {
+        let number = |index: usize| match (&self.moved[index], self.given[index]) {
+            (Some(fd), _) => fd.as_raw_fd(),
+            (None, fd) => fd.as_raw_fd(),
         };
-        self.given.iter().zip(&self.moved).map(number).collect()
+        (number(0), number(1), number(2))
+    }
+}
+
+/// Inherited descriptors in the order of their numbers in the child. What is moved lies above all of these numbers, so
+/// that no move overwrites the source of another.
+struct Moves {
+    moves: Vec<Move>,
+    _sources: Vec<OwnedFd>,
+}
+
+impl Moves {
+    fn above_targets(inherited: &[Inherited]) -> io::Result<Self> {
+        let mut inherited: Vec<&Inherited> = inherited.iter().collect();
+        inherited.sort_by_key(|one| one.number);
+        let distinct = inherited.windows(2).all(|pair| pair[0].number != pair[1].number);
+        if !distinct || inherited.iter().any(|one| !(3..=HIGHEST_INHERITED).contains(&one.number)) {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        let above = inherited.last().map_or(3, |last| last.number + 1);
+        let duplicate = |one: &&Inherited| fcntl_dupfd_cloexec(&one.fd, above);
+        let sources = inherited.iter().map(duplicate).collect::<Result<Vec<_>, _>>()?;
+        let moves = sources.iter().zip(&inherited);
+        let moves = moves.map(|(from, one)| Move { from: from.as_raw_fd(), to: one.number }).collect();
+        Ok(Self { moves, _sources: sources })
     }
 }
 
@@ -282,17 +332,15 @@ extern "C" fn child(job: *mut c_void) -> c_int {
         if let Err(errno) = (*job.isolation).restrict() {
             return fail_with(job, SpawnStage::Isolation, errno);
         }
-        let (mut index, mut to) = (0, 0);
-        while index < job.descriptor_count {
-            if libc::dup2(*job.descriptors.add(index), to) != to {
+        for (from, to) in [(job.stdin, 0), (job.stdout, 1), (job.stderr, 2)] {
+            if libc::dup2(from, to) != to {
                 return fail(job, SpawnStage::Descriptors);
             }
-            (index, to) = (index + 1, to + 1);
         }
         if job.terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) != 0 {
             return fail(job, SpawnStage::Terminal);
         }
-        if libc::syscall(libc::SYS_close_range, to, u32::MAX, 0_u32) != 0 {
+        if !keep_inherited(job) {
             return fail(job, SpawnStage::Descriptors);
         }
         let none = 0_u64;
@@ -307,6 +355,32 @@ extern "C" fn child(job: *mut c_void) -> c_int {
         job.failed_errno = errno;
         libc::_exit(127)
     }
+}
+
+/// Puts the inherited descriptors in their places and closes everything else above the standard streams.
+unsafe fn keep_inherited(job: &Job) -> bool {
+    let mut unkept: u32 = 3;
+    let mut index = 0;
+    while index < job.inherited_count {
+        // SAFETY: below the count that the parent gave; the copy is of plain numbers.
+        let Move { from, to } = unsafe { *job.inherited.add(index) };
+        let number = to.cast_unsigned();
+        // SAFETY: system calls on numbers; a range between two neighbours may be empty, which is skipped.
+        let kept =
+            unsafe { (number == unkept || close_range(unkept, number - 1)) && libc::dup2(from, to) == to };
+        if !kept {
+            return false;
+        }
+        unkept = number + 1;
+        index += 1;
+    }
+    // SAFETY: as above.
+    unsafe { close_range(unkept, u32::MAX) }
+}
+
+unsafe fn close_range(first: u32, last: u32) -> bool {
+    // SAFETY: a system call on numbers; this process owns none of what it closes.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, 0_u32) == 0 }
 }
 
 /// Tries the candidates as `execvp` does: missing ones are passed over, a forbidden one is remembered.
@@ -463,3 +537,6 @@ impl AsRawFd for Child {
         self.pidfd.as_raw_fd()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,7 +71,7 @@ impl Guard {
             env: Vec::new(),
             cwd: c"/".to_owned(),
             stdio: Stdio::Separate { stdin: theirs, stdout: roster.into(), stderr: inheritance.into() },
-            descriptors: Vec::new(),
+            inherited: Vec::new(),
             isolation: Isolation::None,
             mark: RunMark::none(),
         };

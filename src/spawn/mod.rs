@@ -24,4 +24,6 @@ pub mod terminal;
 pub mod tree;
 pub mod watched;
 
-pub use exec::{Child, ExitStatus, Launch, SpawnError, SpawnStage, Stdio, spawn};
+pub use exec::{
+    Child, ExitStatus, HIGHEST_INHERITED, Inherited, Launch, SpawnError, SpawnStage, Stdio, spawn,
+};

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::io::unix::{AsyncFd, AsyncFdRegisterError};
 
 use super::exec::Child;
 
@@ -27,6 +27,17 @@ unsafe impl OwnsDescriptor for Arc<Child> {}
 /// # Errors
 /// When the system's watch list is full.
 pub fn watched<T: OwnsDescriptor>(inner: T, interest: Interest) -> io::Result<AsyncFd<T>> {
+    watched_or_back(inner, interest).map_err(|(_, error)| error)
+}
+
+/// The same, for a descriptor that is still needed when it cannot be watched.
+///
+/// # Errors
+/// The descriptor, and why.
+pub fn watched_or_back<T: OwnsDescriptor>(
+    inner: T,
+    interest: Interest,
+) -> Result<AsyncFd<T>, (T, io::Error)> {
     // SAFETY: promised by the trait.
-    unsafe { AsyncFd::register_with_interest(inner, interest) }.map_err(|error| error.into_parts().1)
+    unsafe { AsyncFd::register_with_interest(inner, interest) }.map_err(AsyncFdRegisterError::into_parts)
 }

@@ -2,16 +2,21 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a failed unwrap is a failed test")]
 
+mod confined;
 mod connection;
 mod control;
 mod doctor;
 mod ending;
 mod endurance;
 mod inside;
+mod jailed;
 mod leftovers;
 mod listeners;
 mod output;
 mod sessions;
+mod snapshot_profiles;
+mod snapshot_state;
+mod snapshots;
 mod standard_io;
 mod starting;
 mod support;

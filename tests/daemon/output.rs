@@ -72,6 +72,35 @@ async fn output_of_programs_that_exit_at_once(tty: bool, count: usize) {
     }
 }
 
+/// Floods of small writes, with a pause for an answer between them.
+const FLOODS: &str = r"
+import os
+def flood(name):
+    for number in range(20000):
+        os.write(1, b'%s %06d %s\n' % (name, number, b'.' * 60))
+flood(b'first')
+os.write(1, b'name? ')
+name = os.read(0, 100)
+os.write(1, b'hello ' + name)
+flood(b'second')
+";
+
+#[tokio::test]
+async fn floods_of_small_writes_are_whole_and_hide_no_prompt() {
+    let daemon = Daemon::start().await;
+    let client = daemon.client().await;
+    let start = Start::argv(["python3", "-c", FLOODS]).stdin();
+    client.start(&start).await;
+    client.wait_output(&start.id(), "name? ").await;
+    client.write(&start.id(), "w1", b"you\n").await;
+    let run = client.finish(&start.id()).await;
+    run.assert_whole();
+    let flood = |name: &str| -> String {
+        (0..20000).map(|number| format!("{name} {number:06} {}\n", ".".repeat(60))).collect()
+    };
+    assert!(run.text() == format!("{}name? hello you\n{}", flood("first"), flood("second")));
+}
+
 #[test_case(false, 23_456_789; "pipe")]
 #[test_case(true, 3_000_001; "tty")]
 #[tokio::test]

@@ -114,7 +114,7 @@ impl Place {
             argv: argv.map(word).to_vec(),
             env: Vec::new(),
             cwd: word("/"),
-            descriptors: Vec::new(),
+            inherited: Vec::new(),
             isolation: Isolation::None,
             stdio: Stdio::Separate {
                 stdin: nowhere(),

@@ -9,12 +9,14 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use self::replace::{Obstacle, Temporary};
-use super::resolve::{self, Place, follow_final_links, same_file};
-use super::{FsError, Links};
+use super::guard::Want;
+use super::place::{Place, remove_if_same};
+use super::resolve::{self, follow_final_links};
+use super::{FsError, Links, Route};
 
 /// How long a pipe or a device may take to accept what is written.
 const STREAM_PATIENCE: Duration = Duration::from_secs(5);
@@ -40,19 +42,25 @@ pub enum Atomic {
 ///
 /// The path names something that is not written to, the old file cannot be replaced ([`Atomic::Require`]), or the
 /// system refuses.
-pub fn write_file(path: &Path, content: &[u8], atomic: Atomic, links: Links) -> Result<(), FsError> {
-    let failed = |errno| FsError::os("write", path, errno);
+pub fn write_file<'a>(
+    path: impl Into<Route<'a>>,
+    content: &[u8],
+    atomic: Atomic,
+    links: Links,
+) -> Result<(), FsError> {
+    let route = path.into();
+    let failed = |errno| FsError::os("write", route.path, errno);
     for _ in 0..ATTEMPTS {
-        match resolve::open(path, links, OFlags::WRONLY, Mode::empty()) {
-            Ok(file) => return overwrite(path, &file.into(), content, atomic, links),
+        match resolve::open(route, links, OFlags::WRONLY, Mode::empty()) {
+            Ok(file) => return overwrite(route, &file.into(), content, atomic, links),
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(failed(errno)),
         }
-        let place = Place::of(path, links).map_err(failed)?;
+        let place = Place::of(route, links).map_err(failed)?;
         let created = match place.stat() {
             Err(Errno::NOENT) => create(&place, content, atomic).map_err(failed)?,
             Ok(entry) if links == Links::Follow && resolve::kind(&entry) == FileType::Symlink => {
-                return create_behind_link(path, content, atomic);
+                return create_behind_link(route, content, atomic);
             }
             Ok(_) => false,
             Err(errno) => return Err(failed(errno)),
@@ -63,40 +71,46 @@ pub fn write_file(path: &Path, content: &[u8], atomic: Atomic, links: Links) -> 
     }
     Err(FsError::failed(format_args!(
         "cannot write '{}': it keeps appearing and disappearing",
-        path.display()
+        route.path.display()
     )))
 }
 
-fn overwrite(path: &Path, file: &File, content: &[u8], atomic: Atomic, links: Links) -> Result<(), FsError> {
-    let failed = |errno| FsError::os("write", path, errno);
+fn overwrite(
+    route: Route<'_>,
+    file: &File,
+    content: &[u8],
+    atomic: Atomic,
+    links: Links,
+) -> Result<(), FsError> {
+    let failed = |errno| FsError::os("write", route.path, errno);
     let stat = rustix::fs::fstat(file).map_err(failed)?;
     if resolve::kind(&stat) == FileType::RegularFile {
-        return overwrite_regular(path, file, &stat, content, atomic, links);
+        return overwrite_regular(route, file, &stat, content, atomic, links);
     }
     if links == Links::Refuse {
-        return Err(FsError::not_regular(path));
+        return Err(FsError::not_regular(route.path));
     }
     if atomic == Atomic::Require {
-        return Err(not_atomic(path, "it is not a regular file"));
+        return Err(not_atomic(route.path, "it is not a regular file"));
     }
     in_place::write_stream(file, content, STREAM_PATIENCE).map_err(failed)
 }
 
 fn overwrite_regular(
-    path: &Path,
+    route: Route<'_>,
     file: &File,
     stat: &Stat,
     content: &[u8],
     atomic: Atomic,
     links: Links,
 ) -> Result<(), FsError> {
-    let failed = |errno| FsError::os("write", path, errno);
+    let failed = |errno| FsError::os("write", route.path, errno);
     if atomic == Atomic::Never {
         return in_place::rewrite(file, stat, content).map_err(failed);
     }
     let place = match links {
-        Links::Follow => follow_final_links(path),
-        Links::Refuse => Place::of(path, links),
+        Links::Follow => follow_final_links(route),
+        Links::Refuse => Place::of(route, links),
     };
     let replaced = match place {
         Ok(place) => replace::replace(&place, file, stat, content),
@@ -104,7 +118,7 @@ fn overwrite_regular(
     };
     match (replaced, atomic) {
         (Ok(()), _) => Ok(()),
-        (Err(Obstacle::Unfit(reason)), Atomic::Require) => Err(not_atomic(path, &reason)),
+        (Err(Obstacle::Unfit(reason)), Atomic::Require) => Err(not_atomic(route.path, &reason)),
         (Err(Obstacle::Unfit(_)), _) => in_place::rewrite(file, stat, content).map_err(failed),
         // There may be room for the new content, though not for both.
         (Err(Obstacle::Failed(full @ (Errno::NOSPC | Errno::DQUOT))), Atomic::Prefer) => {
@@ -123,11 +137,16 @@ fn not_atomic(path: &Path, reason: &str) -> FsError {
 }
 
 /// Creates a file with its content. False: something is there by now.
-fn create(place: &Place, content: &[u8], atomic: Atomic) -> rustix::io::Result<bool> {
+fn create(place: &Place<'_>, content: &[u8], atomic: Atomic) -> rustix::io::Result<bool> {
+    place.check(FileType::RegularFile, Want::Write)?;
     if atomic == Atomic::Never {
         return create_in_place(place, content);
     }
-    let temporary = Temporary::create(&place.parent, Mode::from_raw_mode(0o666))?;
+    let temporary = match Temporary::create(&place.parent, Mode::from_raw_mode(0o666)) {
+        // A guard may deny the name of the temporary file alone.
+        Err(Errno::ACCESS) if atomic == Atomic::Prefer => return create_in_place(place, content),
+        result => result?,
+    };
     in_place::fill(&temporary.file, content)?;
     match temporary.take(&place.name) {
         Ok(()) => Ok(true),
@@ -140,36 +159,27 @@ fn create(place: &Place, content: &[u8], atomic: Atomic) -> rustix::io::Result<b
     }
 }
 
-fn create_in_place(place: &Place, content: &[u8]) -> rustix::io::Result<bool> {
+fn create_in_place(place: &Place<'_>, content: &[u8]) -> rustix::io::Result<bool> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     let file = match place.open(flags, Mode::from_raw_mode(0o666)) {
         Ok(file) => File::from(file),
         Err(Errno::EXIST) => return Ok(false),
         Err(errno) => return Err(errno),
     };
-    in_place::fill(&file, content).inspect_err(|_| drop_if_same(place, &file))?;
+    in_place::fill(&file, content).inspect_err(|_| remove_if_same(&place.parent, &place.name, &file))?;
     Ok(true)
 }
 
-/// Creates the file that a dangling link names. The kernel does it, by its rules for links of other users.
-fn create_behind_link(path: &Path, content: &[u8], atomic: Atomic) -> Result<(), FsError> {
-    let failed = |errno| FsError::os("write", path, errno);
+/// Creates the file that a dangling link names. Without a guard the kernel does it, by its rules for links of other users.
+fn create_behind_link(route: Route<'_>, content: &[u8], atomic: Atomic) -> Result<(), FsError> {
+    let failed = |errno| FsError::os("write", route.path, errno);
     let flags = OFlags::WRONLY | OFlags::CREATE;
-    let file = resolve::open(path, Links::Follow, flags, Mode::from_raw_mode(0o666)).map_err(failed)?;
+    let file = resolve::open(route, Links::Follow, flags, Mode::from_raw_mode(0o666)).map_err(failed)?;
     let file = File::from(file);
     let was_empty = file.metadata().is_ok_and(|metadata| metadata.len() == 0);
-    overwrite(path, &file, content, atomic, Links::Follow).inspect_err(|_| {
-        if let (true, Ok(place)) = (was_empty, follow_final_links(path)) {
-            drop_if_same(&place, &file);
+    overwrite(route, &file, content, atomic, Links::Follow).inspect_err(|_| {
+        if let (true, Ok(place)) = (was_empty, follow_final_links(route)) {
+            remove_if_same(&place.parent, &place.name, &file);
         }
     })
-}
-
-/// Takes back a file that was created and could not be filled.
-fn drop_if_same(place: &Place, file: &File) {
-    if let (Ok(entry), Ok(own)) = (place.stat(), rustix::fs::fstat(file))
-        && same_file(&entry, &own)
-    {
-        let _ = rustix::fs::unlinkat(&place.parent, &place.name, AtFlags::empty());
-    }
 }

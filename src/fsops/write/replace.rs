@@ -1,13 +1,16 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, Gid, IFlags, Mode, OFlags, Stat, StatxAttributes, StatxFlags, Uid, XattrFlags};
+use rustix::fs::{
+    AtFlags, FileType, Gid, IFlags, Mode, OFlags, Stat, StatxAttributes, StatxFlags, Uid, XattrFlags,
+};
 use rustix::io::{Errno, Result};
 
 use super::in_place::fill;
-use crate::fsops::resolve::{Place, rename_to_new, same_file};
+use crate::fsops::guard::Want;
+use crate::fsops::place::{Directory, Place};
+use crate::fsops::resolve::{rename_to_new, same_file};
 
 /// Flags of an inode that people set and that a new file may lack.
 const KEPT_FLAGS: IFlags = IFlags::COMPRESSED
@@ -30,18 +33,18 @@ pub(super) enum Obstacle {
 
 /// A file without a lasting name; it is removed unless it is renamed.
 pub(super) struct Temporary<'a> {
-    parent: BorrowedFd<'a>,
+    parent: &'a Directory<'a>,
     name: String,
     pub(super) file: File,
     renamed: bool,
 }
 
 impl<'a> Temporary<'a> {
-    pub(super) fn create(parent: &'a impl AsFd, mode: Mode) -> Result<Self> {
+    pub(super) fn create(parent: &'a Directory<'a>, mode: Mode) -> Result<Self> {
         let name = format!(".{}.tmp", uuid::Uuid::new_v4().simple());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(parent, &name, flags, mode)?;
-        Ok(Self { parent: parent.as_fd(), name, file: file.into(), renamed: false })
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let file = parent.open_entry(OsStr::new(&name), flags, mode)?;
+        Ok(Self { parent, name, file: file.into(), renamed: false })
     }
 
     /// Takes the place of an entry.
@@ -69,7 +72,7 @@ impl Drop for Temporary<'_> {
 
 /// Puts a new file with the same owner, mode and attributes in the place of `old`, if nothing else changes by that.
 pub(super) fn replace(
-    place: &Place,
+    place: &Place<'_>,
     old: &File,
     stat: &Stat,
     content: &[u8],
@@ -100,7 +103,10 @@ fn unfit<T>(reason: impl std::fmt::Display) -> std::result::Result<T, Obstacle> 
     Err(Obstacle::Unfit(reason.to_string()))
 }
 
-fn check_place(place: &Place, stat: &Stat) -> std::result::Result<(), Obstacle> {
+fn check_place(place: &Place<'_>, stat: &Stat) -> std::result::Result<(), Obstacle> {
+    if let Err(errno) = place.check(FileType::RegularFile, Want::Displace) {
+        return unfit(format_args!("its name must stay: {errno}"));
+    }
     if stat.st_nlink != 1 {
         return unfit("it has several names (hard links), or none");
     }

@@ -28,34 +28,32 @@ use crate::sandbox::seccomp::Sockets;
 
 type Done<T> = Result<T, Failure>;
 
-/// What the helper does. `arguments` are those after the hidden word: how many descriptors the program gets.
-pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) {
+/// What the helper does. `arguments` are those after the hidden word: the descriptors of the plan and of the server.
+pub(super) fn main(arguments: impl Iterator<Item = OsString>) {
     // What this process says would be taken for the program's output.
     std::panic::set_hook(Box::new(|_| {}));
-    let count = arguments.next().and_then(|word| word.to_str()?.parse::<u32>().ok());
-    let Some((plan, server)) = count.and_then(descriptors) else { return };
-    let keep = count.unwrap_or_default();
-    match run(plan, server.as_fd(), keep) {
+    let mut descriptors = arguments.filter_map(|word| owned(word.to_str()?.parse().ok()?));
+    let (Some(plan), Some(server)) = (descriptors.next(), descriptors.next()) else { return };
+    match run(plan.into(), server.as_fd()) {
         Ok(init) => init.serve(server),
         Err(failure) => report(server.as_fd(), &Report::Failed(failure), &[]),
     }
 }
 
-/// The plan and the server lie behind the program's descriptors.
+/// A descriptor that the parent has put there for this process alone.
 #[expect(unsafe_code, reason = "descriptors that are known by their numbers")]
-fn descriptors(count: u32) -> Option<(File, OwnedFd)> {
-    let first = RawFd::try_from(count).ok()?.checked_add(3)?;
-    let take = |fd: RawFd| {
-        // SAFETY: the parent has put descriptors there, and nothing else in this process uses them.
-        let owned = unsafe { BorrowedFd::borrow_raw(fd) };
-        fcntl_setfd(owned, FdFlags::CLOEXEC).ok()?;
-        // SAFETY: as above; it is open.
-        Some(unsafe { OwnedFd::from_raw_fd(fd) })
-    };
-    Some((take(first)?.into(), take(first + 1)?))
+fn owned(fd: RawFd) -> Option<OwnedFd> {
+    if fd < 3 {
+        return None;
+    }
+    // SAFETY: if it is not open, the call says so; nothing else in this process uses it.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    fcntl_setfd(borrowed, FdFlags::CLOEXEC).ok()?;
+    // SAFETY: as above; it is open.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn run(plan: File, server: BorrowedFd<'_>, descriptors: u32) -> Done<init::Init> {
+fn run(plan: File, server: BorrowedFd<'_>) -> Done<init::Init> {
     let plan = read(plan)?;
     view::build(&plan.view, plan.program.terminal)?;
     let scopes = Scopes { abstract_sockets: plan.filter.sockets != Sockets::Network };
@@ -64,7 +62,7 @@ fn run(plan: File, server: BorrowedFd<'_>, descriptors: u32) -> Done<init::Init>
     let supervised = plan.filter.sockets == Sockets::Supervised;
     privileges::drop_all()?;
     let rules = program::Rules { ruleset, filter, supervised };
-    let started = program::start(&plan.program, rules, descriptors)?;
+    let started = program::start(&plan.program, rules)?;
     init::leave_streams().map_err(facility("/dev/null"))?;
     let supervisor = started.listener.map(connect::Supervisor::new);
     report(server, &Report::Started, &[started.pidfd.as_fd()]);

@@ -39,7 +39,7 @@ pub(super) struct Started {
 const STEPS: [Stage; 4] = [Stage::Facility, Stage::WorkingDirectory, Stage::Terminal, Stage::Exec];
 
 /// Starts the program; returns when it has been executed.
-pub(super) fn start(program: &Program, rules: Rules, descriptors: u32) -> Done<Started> {
+pub(super) fn start(program: &Program, rules: Rules) -> Done<Started> {
     let kind = SocketType::SEQPACKET;
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).map_err(facility("socketpair"))?;
@@ -47,7 +47,7 @@ pub(super) fn start(program: &Program, rules: Rules, descriptors: u32) -> Done<S
     // SAFETY: this process has one thread, so the child may do whatever this one could.
     let pid = match unsafe { libc::fork() } {
         0 => {
-            let (stage, errno) = become_program(program, &arrays, &rules, theirs.as_fd(), descriptors);
+            let (stage, errno) = become_program(program, &arrays, &rules, theirs.as_fd());
             say(theirs.as_fd(), stage, errno);
             // SAFETY: ends the child without the parent's exit handlers.
             unsafe { libc::_exit(127) }
@@ -81,7 +81,6 @@ fn become_program(
     arrays: &[Vec<*const libc::c_char>; 3],
     rules: &Rules,
     parent: BorrowedFd<'_>,
-    descriptors: u32,
 ) -> (Stage, Errno) {
     // SAFETY: plain system calls on arguments that outlive them; the arrays end with null.
     unsafe {
@@ -94,7 +93,7 @@ fn become_program(
         }
         // What was ignored for the program's start must not stay so.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        if let Err(errno) = bind(rules, parent, descriptors) {
+        if let Err(errno) = keep_only(&program.inherited).and_then(|()| bind(rules, parent)) {
             return (Stage::Facility, errno);
         }
         let errno = execute(arrays);
@@ -114,15 +113,25 @@ fn end_without_program(program: &Program) -> ! {
     unsafe { libc::_exit(127) }
 }
 
+/// Has everything closed at exec, and not before, but for the standard streams and what the program inherits.
+unsafe fn keep_only(inherited: &[c_int]) -> Result<(), Errno> {
+    // SAFETY: system calls on numbers.
+    unsafe {
+        checked(libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC))?;
+        for number in inherited {
+            checked(libc::fcntl(*number, libc::F_SETFD, 0).into())?;
+        }
+    }
+    Ok(())
+}
+
 /// From here on the rules hold.
-unsafe fn bind(rules: &Rules, parent: BorrowedFd<'_>, descriptors: u32) -> Result<(), Errno> {
+unsafe fn bind(rules: &Rules, parent: BorrowedFd<'_>) -> Result<(), Errno> {
     let filter = rules.filter.instructions();
     let len = libc::c_ushort::try_from(filter.len()).map_err(|_| Errno::TOOBIG)?;
     let filter = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: the kernel copies the filter; descriptors are closed at exec only, so the parent still hears of it.
+    // SAFETY: the kernel copies the filter, and checks everything else.
     unsafe {
-        let first = descriptors + 3;
-        checked(libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC))?;
         checked(libc::syscall(libc::SYS_landlock_restrict_self, rules.ruleset.as_raw_fd(), 0))?;
         if !rules.supervised {
             return install(&filter, 0).map(drop);

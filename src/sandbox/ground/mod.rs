@@ -5,6 +5,8 @@
 
 mod protect;
 mod scan;
+#[cfg(test)]
+mod tests;
 mod trace;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! Which files deny globs name now, for enforcement that cannot match names at every open.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{DirEntry, FileType};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -14,6 +14,10 @@ use crate::policy::{Access, DenyGlob};
 const MAX_MATCHES: usize = 8192;
 /// The most names that are looked at. A match costs a microsecond or two.
 const MAX_NAMES: usize = 1_000_000;
+/// The most bytes of paths that wait to be looked into.
+const MAX_WAITING: usize = 64 << 20;
+/// The kernel takes no longer path.
+const PATH_MAX: usize = 4096;
 /// How long the search may take.
 const MAX_TIME: Duration = Duration::from_secs(5);
 
@@ -49,9 +53,13 @@ pub enum ScanError {
 ///
 /// Not everything could be looked at within the limits.
 pub fn denied_files(ground: &Ground) -> Result<BTreeSet<PathBuf>, ScanError> {
-    let mut scan = Scan { ground, found: BTreeSet::new(), names: 0, deadline: Instant::now() + MAX_TIME };
+    let mut by_root = BTreeMap::<&Path, Vec<&DenyGlob>>::new();
     for glob in ground.globs() {
-        scan.glob(glob)?;
+        by_root.entry(glob.root()).or_default().push(glob);
+    }
+    let mut scan = Scan { ground, found: BTreeSet::new(), names: 0, deadline: Instant::now() + MAX_TIME };
+    for (root, globs) in by_root {
+        scan.tree(root, &globs)?;
     }
     Ok(scan.found)
 }
@@ -64,21 +72,44 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    fn glob(&mut self, glob: &DenyGlob) -> Result<(), ScanError> {
-        let mut pending = vec![(glob.root().to_owned(), 0)];
+    fn tree(&mut self, root: &Path, globs: &[&DenyGlob]) -> Result<(), ScanError> {
+        let depth_of = |glob: &&&DenyGlob| glob.depth();
+        let Some(deepest) = globs.iter().max_by_key(depth_of) else { return Ok(()) };
+        let mut pending = vec![(root.to_owned(), 0)];
+        let mut waiting = root.as_os_str().len();
         while let Some((directory, depth)) = pending.pop() {
-            if depth >= glob.depth() || !self.can_be_seen(&directory) {
+            waiting -= directory.as_os_str().len();
+            if depth >= deepest.depth() || !self.can_be_seen(&directory) {
                 continue;
             }
-            for entry in list(&directory, glob)? {
-                self.count(glob)?;
+            for entry in list(&directory, deepest)? {
+                self.count(deepest)?;
+                let Ok(entry) = entry else {
+                    return Err(too_much(deepest, "a directory changes while it is read"));
+                };
                 let path = entry.path();
-                match entry.file_type() {
-                    Ok(kind) if kind.is_dir() => pending.push((path, depth + 1)),
-                    Ok(kind) if glob.matches(&path) => self.found.extend(target(path, kind)),
-                    _ => {}
+                let Ok(kind) = entry.file_type() else { continue };
+                if !kind.is_dir() {
+                    self.file(path, kind, globs)?;
+                    continue;
                 }
+                // A program can go deeper than it can name, and so could not be kept from what is there.
+                if path.as_os_str().len() >= PATH_MAX {
+                    return Err(too_much(deepest, "a directory lies too deep"));
+                }
+                waiting += path.as_os_str().len();
+                pending.push((path, depth + 1));
             }
+            if waiting > MAX_WAITING {
+                return Err(too_much(deepest, "there are too many directories"));
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, path: PathBuf, kind: FileType, globs: &[&DenyGlob]) -> Result<(), ScanError> {
+        if let Some(glob) = globs.iter().find(|glob| glob.matches(&path)) {
+            self.found.extend(target(path, kind));
             if self.found.len() > MAX_MATCHES {
                 return Err(too_much(glob, "more than 8192 files match"));
             }
@@ -112,15 +143,19 @@ fn target(path: PathBuf, kind: FileType) -> Option<PathBuf> {
     (!target.is_dir()).then_some(target)
 }
 
-fn list(directory: &Path, glob: &DenyGlob) -> Result<Vec<DirEntry>, ScanError> {
-    let listed = std::fs::read_dir(directory).and_then(Iterator::collect);
-    match listed {
-        Ok(entries) => Ok(entries),
+fn list(
+    directory: &Path,
+    glob: &DenyGlob,
+) -> Result<impl Iterator<Item = std::io::Result<DirEntry>>, ScanError> {
+    match std::fs::read_dir(directory) {
+        Ok(entries) => Ok(Some(entries).into_iter().flatten()),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(Vec::new())
+            Ok(None.into_iter().flatten())
         }
         // Of another user, so the confined program cannot look into it either.
-        Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_own(directory) => Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && !is_own(directory) => {
+            Ok(None.into_iter().flatten())
+        }
         Err(error) => Err(ScanError::Unreadable {
             pattern: glob.pattern().to_owned(),
             directory: directory.to_owned(),

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
@@ -18,40 +19,66 @@ pub(super) struct Trace {
 
 /// Follows an absolute path link by link, as far as it exists. The path is an answer about this moment only.
 pub(super) fn trace(path: &Path) -> Trace {
-    let mut links = Vec::new();
-    let mut real = PathBuf::from("/");
-    let mut presence = Presence::Directory;
-    let mut pending = names(path);
-    while let Some(name) = pending.pop() {
-        if name == ".." {
-            real.pop();
-            continue;
-        }
-        let next = real.join(&name);
-        let kind = if presence == Presence::Directory { next.symlink_metadata().ok() } else { None };
-        let Some(kind) = kind else {
-            // What is in the way of the rest, or missing.
-            let first = if presence == Presence::Directory { next.clone() } else { real };
-            let real = rest(next, &pending);
-            return Trace { real, presence: Presence::Missing { first }, links };
-        };
-        if !kind.is_symlink() {
-            presence = if kind.is_dir() { Presence::Directory } else { Presence::File };
-            real = next;
-            continue;
-        }
-        links.push(next.clone());
-        match std::fs::read_link(&next) {
-            Ok(target) if links.len() <= MAX_LINKS => {
-                if target.is_absolute() {
-                    real = PathBuf::from("/");
-                }
-                pending.extend(names(&target));
+    Tracer::default().trace(path)
+}
+
+/// Follows many paths, and looks at a directory that they share once.
+#[derive(Debug, Default)]
+pub(super) struct Tracer {
+    directories: HashSet<PathBuf>,
+}
+
+impl Tracer {
+    /// See [`trace`].
+    pub(super) fn trace(&mut self, path: &Path) -> Trace {
+        let mut links = Vec::new();
+        let mut real = PathBuf::from("/");
+        let mut presence = Presence::Directory;
+        let mut pending = names(path);
+        while let Some(name) = pending.pop() {
+            if name == ".." {
+                real.pop();
+                continue;
             }
-            _ => return Trace { real: next, presence: Presence::Link, links },
+            let next = real.join(&name);
+            let found = if presence == Presence::Directory { self.look(&next) } else { None };
+            match found {
+                None => {
+                    // What is in the way of the rest, or missing.
+                    let first = if presence == Presence::Directory { next.clone() } else { real };
+                    let real = rest(next, &pending);
+                    return Trace { real, presence: Presence::Missing { first }, links };
+                }
+                Some(Presence::Link) => {
+                    links.push(next.clone());
+                    match std::fs::read_link(&next) {
+                        Ok(target) if links.len() <= MAX_LINKS => {
+                            if target.is_absolute() {
+                                real = PathBuf::from("/");
+                            }
+                            pending.extend(names(&target));
+                        }
+                        _ => return Trace { real: next, presence: Presence::Link, links },
+                    }
+                }
+                Some(found) => (real, presence) = (next, found),
+            }
         }
+        Trace { real, presence, links }
     }
-    Trace { real, presence, links }
+
+    /// What an entry is; nothing if it cannot be looked at.
+    fn look(&mut self, path: &Path) -> Option<Presence> {
+        if self.directories.contains(path) {
+            return Some(Presence::Directory);
+        }
+        let kind = path.symlink_metadata().ok()?.file_type();
+        if kind.is_dir() {
+            self.directories.insert(path.to_owned());
+            return Some(Presence::Directory);
+        }
+        Some(if kind.is_symlink() { Presence::Link } else { Presence::File })
+    }
 }
 
 /// The names of a path, the last first.

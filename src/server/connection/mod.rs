@@ -250,7 +250,9 @@ impl<T: Transport> Connection<T> {
         let now = Instant::now();
         let initialize_by = (kind == Kind::Socket).then(|| now + shared.initialize_timeout);
         let tools = Tools {
-            files: Arc::new(FileSystem::with_read_limit(READ_FILE_LIMIT)),
+            files: Arc::new(
+                FileSystem::with_read_limit(READ_FILE_LIMIT).beside(Arc::clone(&shared.sandboxes)),
+            ),
             config: Arc::clone(&shared.config),
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
             http: Arc::clone(&shared.http),

@@ -163,8 +163,14 @@ impl<T: Transport> Connection<T> {
         self.behind_start.insert(params.exec.process_id.clone(), Default::default());
         let before = self.lanes.changes();
         let (place, _) = self.lanes.enter(Vec::new(), false);
-        let origin = self.id;
-        self.work(Box::pin(work::start(id, params, session, origin, before, place)));
+        let (origin, takes_place) = (self.id, work::start_takes_place(&params));
+        let task = Box::pin(work::start(id, params, session, origin, before, place));
+        if takes_place {
+            self.work(task);
+        } else {
+            let task = self.holding(task);
+            self.tasks.spawn(task);
+        }
     }
 
     fn files(&mut self, id: RequestId, call: Call) {
@@ -201,25 +207,26 @@ impl<T: Transport> Connection<T> {
         let stream = params.stream_response.then_some(&params.request_id);
         match self.bodies.admit(stream) {
             Ok(seat) => {
-                let (hold, work) = (self.hold.take(), work::http(id, params, self.tools.clone(), seat));
-                self.tasks.spawn(async move {
-                    let done = work.await;
-                    drop(hold);
-                    done
-                });
+                let task = self.holding(Box::pin(work::http(id, params, self.tools.clone(), seat)));
+                self.tasks.spawn(task);
             }
             Err(error) => self.reply(answers::failure(&id, &error.into_error_object())),
         }
     }
 
-    /// Runs a request when there is a place for it.
-    fn work(&mut self, task: BoxFuture<'static, Done>) {
+    /// The request, with what it holds of the connection until it is done.
+    fn holding(&mut self, task: BoxFuture<'static, Done>) -> BoxFuture<'static, Done> {
         let hold = self.hold.take();
-        let task = Box::pin(async move {
+        Box::pin(async move {
             let done = task.await;
             drop(hold);
             done
-        });
+        })
+    }
+
+    /// Runs a request when there is a place for it.
+    fn work(&mut self, task: BoxFuture<'static, Done>) {
+        let task = self.holding(task);
         if self.running < self.shared.concurrent_requests.get() {
             self.running += 1;
             self.tasks.spawn(task);
@@ -239,10 +246,13 @@ impl<T: Transport> Connection<T> {
             DoneKind::Http(stream) => return self.bodies.answered(stream),
             DoneKind::Control(place) => return self.lanes.leave(place),
             DoneKind::Work(place) => place,
-            DoneKind::Start { id, place, started } => {
+            DoneKind::Start { id, place, takes_place, started } => {
                 // Publishes the process's events, behind the answer that is queued now.
                 drop(started);
                 self.after_start(&id);
+                if !takes_place {
+                    return self.lanes.leave(place);
+                }
                 place
             }
             DoneKind::Watch { place, watch } => {

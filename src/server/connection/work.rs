@@ -59,8 +59,9 @@ pub(super) enum DoneKind {
     Control(Place),
     /// It waited, without a place.
     Wait,
-    /// A start; its events may go out once the reply is queued.
-    Start { id: ProcessId, place: Place, started: Option<Started> },
+    /// A start; its events may go out once the reply is queued. One that may wait for a shell's start-up files takes no
+    /// place among the running ones.
+    Start { id: ProcessId, place: Place, takes_place: bool, started: Option<Started> },
     /// A watch; it may ring once the reply is queued.
     Watch { place: Place, watch: Option<Box<Watch>> },
     /// An HTTP request, without a place; its body may go out once the reply is queued.
@@ -232,6 +233,7 @@ pub(super) async fn start(
 ) -> Done {
     let _ = tokio::time::timeout(FILES_BEFORE_START, before.done()).await;
     let process_id = params.exec.process_id.clone();
+    let takes_place = start_takes_place(&params);
     let work = async {
         match session.start(params, origin).await {
             Ok(started) => (answers::success(&id, &started.result).into(), Some(started)),
@@ -239,7 +241,12 @@ pub(super) async fn start(
         }
     };
     let (reply, started) = guarded(&id, work).await;
-    Done { reply, kind: DoneKind::Start { id: process_id, place, started } }
+    Done { reply, kind: DoneKind::Start { id: process_id, place, takes_place, started } }
+}
+
+/// Whether a start is done in moments. Others must not keep the places from everybody else.
+pub(super) fn start_takes_place(params: &StartParams) -> bool {
+    params.exec.shell_snapshot.is_none()
 }
 
 /// Reads output that is not in memory, or waits for news.

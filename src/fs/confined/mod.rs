@@ -1,0 +1,95 @@
+//! File calls under a sandbox context: from the context to the guard of one call.
+//!
+//! Nothing is kept from one call to the next, so what a call may touch is decided by the files as they are now.
+
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::path::{Path, PathBuf};
+
+use self::view::View;
+use super::Result;
+use crate::fsops::{ErrorClass, FsError, Route};
+use crate::policy::{FilePolicy, Files, Policy, PolicyError, Surroundings};
+use crate::protocol::sandbox::SandboxContext;
+use crate::sandbox::Sandboxes;
+use crate::sandbox::ground::Ground;
+
+/// What a call is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It changes nothing.
+    Reading,
+    /// It may change something.
+    Changing,
+}
+
+/// What one call may touch.
+#[derive(Debug)]
+pub(super) enum Scope {
+    /// Whatever the operating system lets the server touch.
+    Everything,
+    /// What a policy allows.
+    Limited(Box<View>),
+}
+
+impl Scope {
+    /// The scope of a call under a context. Blocks on the file system, for a short time.
+    ///
+    /// # Errors
+    ///
+    /// The context cannot be enforced.
+    pub(super) fn of(
+        context: Option<&SandboxContext>,
+        purpose: Purpose,
+        sandboxes: Option<&Sandboxes>,
+    ) -> Result<Self> {
+        let Some(context) = context else { return Ok(Self::Everything) };
+        let temporary_directory = std::env::var_os("TMPDIR").map(PathBuf::from);
+        let surroundings = Surroundings { cwd: None, temporary_directory: temporary_directory.as_deref() };
+        match Policy::of(context, &surroundings)?.files {
+            Files::Unlimited => Ok(Self::Everything),
+            Files::Limited(policy) if is_legacy(&policy, purpose) => Err(FsError::sandbox(
+                ErrorClass::Unconfined,
+                "sandboxUnavailable",
+                "useLegacyLandlock: that mechanism cannot enforce the entries of this policy; leave it out",
+            )),
+            Files::Limited(policy) => {
+                let placeholders = sandboxes.map(|sandboxes| &sandboxes.placeholders);
+                Ok(Self::Limited(Box::new(View::of(&Ground::lay(&policy), placeholders))))
+            }
+        }
+    }
+
+    /// A path within the scope.
+    pub(super) fn route<'a>(&'a self, path: &'a Path) -> Route<'a> {
+        match self {
+            Self::Everything => path.into(),
+            Self::Limited(view) => Route::guarded(path, &**view),
+        }
+    }
+
+    /// Whether a policy limits the call.
+    pub(super) fn is_limited(&self) -> bool {
+        matches!(self, Self::Limited(_))
+    }
+}
+
+fn is_legacy(policy: &FilePolicy, purpose: Purpose) -> bool {
+    policy.wants_legacy_landlock() && !(purpose == Purpose::Reading && policy.reads_everything())
+}
+
+impl From<PolicyError> for FsError {
+    fn from(error: PolicyError) -> Self {
+        let (class, kind) = match error {
+            PolicyError::Mxc => (ErrorClass::InvalidInput, "sandboxUnavailable"),
+            PolicyError::Foreign { .. } => (ErrorClass::InvalidInput, "sandboxPreparation"),
+            PolicyError::NoCwd { .. } => (ErrorClass::InvalidParams, "sandboxPreparation"),
+            PolicyError::Glob { .. } | PolicyError::TooLarge { .. } => {
+                (ErrorClass::Unconfined, "sandboxPreparation")
+            }
+        };
+        Self::sandbox(class, kind, error)
+    }
+}

@@ -1,0 +1,217 @@
+//! What calls do is what the policy says about real paths: random trees with links, random rules, one definition.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Component, Path, PathBuf};
+
+use proptest::prelude::*;
+
+use super::view::View;
+use crate::fsops::{self, Atomic, Links, Route};
+use crate::policy::{Access, DenyGlob, FilePolicy, PathTree};
+use crate::sandbox::ground::Ground;
+
+/// A tree below a directory of its own: each path is a directory, a file that holds its own name, or a link.
+#[derive(Debug, Clone)]
+struct Case {
+    links: Vec<(PathBuf, PathBuf)>,
+    rules: Vec<(PathBuf, Access)>,
+    glob: Option<&'static str>,
+    asked: Vec<PathBuf>,
+}
+
+const DIRECTORIES: [&str; 6] = ["a", "b", "a/a", "a/b", "b/a", "a/a/b"];
+const FILES: [&str; 2] = ["f", "g.env"];
+
+fn names(most: usize) -> impl Strategy<Value = PathBuf> {
+    let name = prop::sample::select(vec!["a", "b", "f", "g.env", "l", "m", ".."]);
+    prop::collection::vec(name, 1..=most).prop_map(|names| names.iter().collect())
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let place = (prop::sample::select(DIRECTORIES.to_vec()), prop::sample::select(vec!["l", "m"]))
+        .prop_map(|(directory, name)| Path::new(directory).join(name));
+    let access = prop::sample::select(vec![Access::Deny, Access::Read, Access::Write]);
+    let ruled =
+        prop::sample::select([&DIRECTORIES[..], &["a/f", "a/b/f", ""]].concat()).prop_map(PathBuf::from);
+    (
+        prop::collection::vec((place, names(3)), 0..6),
+        prop::collection::vec((ruled, access), 1..6),
+        prop::sample::select(vec![None, Some("**/*.env"), Some("a/*"), Some("a/*/f")]),
+        prop::collection::vec(names(4), 8),
+    )
+        .prop_map(|(links, rules, glob, asked)| Case { links, rules, glob, asked })
+}
+
+/// A case laid out on disk.
+struct Laid {
+    _dir: tempfile::TempDir,
+    base: PathBuf,
+    policy: FilePolicy,
+    view: View,
+}
+
+fn lay(case: &Case) -> Laid {
+    let dir = tempfile::tempdir().unwrap();
+    let base = dir.path().canonicalize().unwrap();
+    for directory in DIRECTORIES {
+        fs::create_dir_all(base.join(directory)).unwrap();
+    }
+    for directory in DIRECTORIES.iter().chain(&[""]) {
+        for file in FILES {
+            let path = base.join(directory).join(file);
+            fs::write(&path, path.display().to_string()).unwrap();
+        }
+    }
+    for (place, target) in &case.links {
+        symlink(target, base.join(place)).ok();
+    }
+    let mut rules = PathTree::default();
+    for (path, access) in &case.rules {
+        let path = if path.as_os_str().is_empty() { base.clone() } else { base.join(path) };
+        rules.entry(path).and_modify(|old: &mut Access| *old = old.or_stronger(*access)).or_insert(*access);
+    }
+    let globs = case.glob.iter().map(|glob| DenyGlob::new(glob, Some(&base), None).unwrap()).collect();
+    let policy = FilePolicy::new(rules, globs);
+    let view = View::of(&Ground::lay(&policy), None);
+    Laid { _dir: dir, base, policy, view }
+}
+
+impl Laid {
+    fn leads_on(&self, path: &Path) -> bool {
+        self.policy.rules().below(path).any(|(_, access)| access.reads())
+    }
+
+    /// The real path of what a path leads to, if the policy lets it be followed so far: by the definition, without
+    /// descriptors. The second is the other names by which it was reached.
+    fn follow(&self, path: &Path) -> Option<(PathBuf, Vec<PathBuf>)> {
+        let mut pending: Vec<OsString> = parts(path);
+        let (mut real, mut spelled) = (PathBuf::from("/"), vec![path.to_owned()]);
+        let mut links = 0;
+        while let Some(name) = pending.pop() {
+            if name == ".." {
+                real.pop();
+            } else {
+                real.push(&name);
+            }
+            let access = self.policy.access(&real);
+            let is_last = pending.is_empty();
+            let is_ruled = self.policy.rules().at(&real).is_some();
+            if !(access.reads() || self.leads_on(&real) || is_last && access == Access::Deny && is_ruled) {
+                return None;
+            }
+            let metadata = real.symlink_metadata().ok()?;
+            if metadata.is_symlink() {
+                links += 1;
+                let target = fs::read_link(&real).unwrap();
+                real.pop();
+                if is_last {
+                    spelled.push(join(&real, &target));
+                }
+                pending.extend(parts(&target));
+                if links > 40 {
+                    return None;
+                }
+            } else if !is_last && !metadata.is_dir() {
+                return None;
+            }
+        }
+        Some((real, spelled))
+    }
+
+    fn denied_by_name(&self, real: &Path, spelled: &[PathBuf]) -> bool {
+        self.policy.denied_by_glob(real) || spelled.iter().any(|name| self.policy.denied_by_glob(name))
+    }
+
+    fn picture(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let all = DIRECTORIES.iter().chain(&[""]);
+        let all = all.flat_map(|directory| FILES.map(|file| self.base.join(directory).join(file)));
+        all.map(|path| (path.clone(), fs::read(path).unwrap_or_default())).collect()
+    }
+}
+
+fn parts(path: &Path) -> Vec<OsString> {
+    let mut parts: Vec<_> = path
+        .components()
+        .filter(|part| !matches!(part, Component::RootDir))
+        .map(|part| part.as_os_str().to_owned())
+        .collect();
+    parts.reverse();
+    parts
+}
+
+fn join(directory: &Path, below: &Path) -> PathBuf {
+    parts(below).iter().rev().fold(directory.to_owned(), |mut path, part| {
+        if part == ".." {
+            path.pop();
+        } else {
+            path.push(part);
+        }
+        path
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_read_is_what_the_policy_lets_be_read(case in cases()) {
+        let laid = lay(&case);
+        for asked in &case.asked {
+            let path = join(&laid.base, asked);
+            let route = Route::guarded(&path, &laid.view);
+            let read = fsops::read_file(route, Links::Follow, 1 << 20);
+            let expected = laid.follow(&path).filter(|(real, spelled)| {
+                laid.policy.access(real).reads() && real.is_file() && !laid.denied_by_name(real, spelled)
+            });
+            match (&read, &expected) {
+                (Ok(content), Some((real, _))) => {
+                    prop_assert_eq!(content, &real.display().to_string().into_bytes());
+                }
+                (Err(_), None) => {}
+                _ => prop_assert!(false, "{}: {read:?}, expected {expected:?}", asked.display()),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_changed_is_what_the_policy_lets_be_changed(case in cases(), atomic in any::<bool>()) {
+        let laid = lay(&case);
+        for asked in &case.asked {
+            let path = join(&laid.base, asked);
+            let expected = laid.follow(&path).filter(|(real, spelled)| {
+                laid.policy.access(real) == Access::Write && real.is_file() && !laid.denied_by_name(real, spelled)
+            });
+            let exists = path.exists();
+            let before = laid.picture();
+            let route = Route::guarded(&path, &laid.view);
+            let atomic = if atomic { Atomic::Prefer } else { Atomic::Never };
+            let written = fsops::write_file(route, b"new", atomic, Links::Follow);
+            if exists {
+                prop_assert_eq!(written.is_ok(), expected.is_some(), "{}: {:?}", asked.display(), written);
+            }
+            for ((path, old), (_, new)) in before.iter().zip(laid.picture()) {
+                let may_change = expected.as_ref().is_some_and(|(real, _)| real == path);
+                prop_assert!(may_change || *old == new, "{} changed {}", asked.display(), path.display());
+            }
+        }
+    }
+
+    #[test]
+    fn trees_lose_only_what_may_be_taken(case in cases()) {
+        let laid = lay(&case);
+        let before = laid.picture();
+        for asked in &case.asked {
+            let path = join(&laid.base, asked);
+            let options = fsops::RemoveOptions { recursive: true, force: true, links: Links::Follow };
+            let _ = fsops::remove(Route::guarded(&path, &laid.view), options);
+            let aside = laid.base.join("b/aside");
+            let _ = fsops::rename(Route::guarded(&path, &laid.view), Route::guarded(&aside, &laid.view), true);
+        }
+        for (path, old) in before {
+            let may_go = laid.policy.access(&path) == Access::Write && !laid.policy.denied_by_glob(&path);
+            prop_assert!(may_go || fs::read(&path).ok() == Some(old), "{} is gone", path.display());
+        }
+    }
+}
