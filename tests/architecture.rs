@@ -17,7 +17,7 @@ const ROWS: &[&[Module]] = &[
         ("rpc", &["protocol"]),
         ("config", &["policy", "protocol"]),
         ("telemetry", &[]),
-        ("backend", &["protocol"]),
+        ("backend", &["path_uri", "protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
     &[("spawn", &[])],
@@ -37,7 +37,22 @@ const ROWS: &[&[Module]] = &[
         &["session", "http_request", "fs", "environment_config", "process", "sandbox", "policy", "protocol"],
     )],
     &[
-        ("local", &["error_map", "session", "process", "sandbox", "spawn", "backend", "protocol"]),
+        (
+            "local",
+            &[
+                "error_map",
+                "session",
+                "http_request",
+                "fs",
+                "environment_config",
+                "process",
+                "sandbox",
+                "spawn",
+                "backend",
+                "path_uri",
+                "protocol",
+            ],
+        ),
         (
             "server",
             &[
@@ -57,7 +72,7 @@ const ROWS: &[&[Module]] = &[
                 "protocol",
             ],
         ),
-        ("client", &["backend", "rpc", "protocol"]),
+        ("client", &["backend", "rpc", "path_uri", "protocol"]),
     ],
     &[("environment", &["client", "local", "environment_info", "backend", "protocol"])],
     &[
