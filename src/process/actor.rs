@@ -24,17 +24,26 @@ pub struct Actor {
     abandoned: bool,
     /// What the sandbox stands on; given back when nothing lives in it any more.
     held: Option<Held>,
+    /// In a sandbox nothing outlives its program. Namespaces see to that themselves.
+    ends_with_leader: bool,
 }
 
 impl Actor {
     pub(super) fn new(process: Arc<Process>, exit: AsyncFd<Arc<Child>>, sources: Vec<Source>) -> Self {
         let mut sources = sources.into_iter();
         let mut next = || sources.next().unwrap_or_else(Source::none);
-        Self { process, exit: Some(exit), sources: [next(), next()], abandoned: false, held: None }
+        Self {
+            process,
+            exit: Some(exit),
+            sources: [next(), next()],
+            abandoned: false,
+            held: None,
+            ends_with_leader: false,
+        }
     }
 
-    pub(super) fn holding(self, held: Option<Held>) -> Self {
-        Self { held, ..self }
+    pub(super) fn confined(self, held: Option<Held>, ends_with_leader: bool) -> Self {
+        Self { held, ends_with_leader, ..self }
     }
 
     /// Serves the process until it is closed.
@@ -98,6 +107,9 @@ impl Actor {
         };
         self.process.stdin().abandon();
         log.exited(code, signal, reason, now_ms());
+        if self.ends_with_leader {
+            self.process.end_the_rest();
+        }
     }
 }
 

@@ -64,8 +64,10 @@ fn holds(bytes: &[u8]) -> bool {
 
 /// Whether a word begins in the tail and ends in the bytes; the tail is then that of the bytes.
 fn crosses(tail: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    let border = tail.len();
     tail.extend_from_slice(&bytes[..bytes.len().min(TAIL)]);
-    let found = holds(tail);
+    let mut words = SEARCH.iter().flat_map(|search| search.find_iter(tail.as_slice()));
+    let found = words.any(|word| word.end() > border);
     if bytes.len() > TAIL {
         tail.clear();
         tail.extend_from_slice(&bytes[bytes.len() - TAIL..]);

@@ -73,6 +73,15 @@ impl Process {
         true
     }
 
+    /// Kills what the leader has left behind, and closes.
+    pub(super) fn end_the_rest(self: &Arc<Self>) {
+        let process = Arc::clone(self);
+        tokio::spawn(async move {
+            end_now(process.scope(true)).await;
+            process.abandon.notify_one();
+        });
+    }
+
     fn polite_signals(&self) -> &'static [Signal] {
         // A stopped program must go on to notice; a terminal's hang-up comes with it.
         if self.tty() { &[Signal::TERM, Signal::HUP, Signal::CONT] } else { &[Signal::TERM, Signal::CONT] }

@@ -127,13 +127,14 @@ impl Process {
             log.watch_for_denial();
         }
         let held = sandbox.as_mut().and_then(Prepared::take_held);
+        let ends_with_leader = sandbox.as_ref().is_some_and(Prepared::leaves_children);
         let launched = tokio::task::spawn_blocking(move || launch(&spec, mark, sandbox))
             .await
             .map_err(|_| StartFailure::other("the start was interrupted"))??;
         let Launched { child, ends } = launched;
         let child = Arc::new(child);
         match Self::assemble(log, Arc::clone(&child), ends, mark) {
-            Ok((process, actor)) => Ok((process, actor.holding(held))),
+            Ok((process, actor)) => Ok((process, actor.confined(held, ends_with_leader))),
             Err(error) => {
                 // The program runs already, and nobody would see its end.
                 let _ = tokio::task::spawn_blocking(move || child.kill_and_reap()).await;

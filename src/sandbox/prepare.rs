@@ -81,6 +81,12 @@ pub(super) struct Jail {
 }
 
 impl Prepared {
+    /// Whether what the program starts could outlive it: without namespaces nothing ends that by itself.
+    #[must_use]
+    pub fn leaves_children(&self) -> bool {
+        self.backend == Some(SandboxBackend::Landlock)
+    }
+
     /// Takes what must be held until everything in the sandbox has ended.
     pub fn take_held(&mut self) -> Option<Held> {
         self.held.take()

@@ -216,3 +216,105 @@ const METADATA_BY_PATH: &[i64] = &[
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const METADATA_BY_PATH: &[i64] = &[];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a filter on a call as the kernel does.
+    fn verdict(filter: Filter, architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
+        let program = filter.compile().unwrap().into_instructions();
+        let mut data = [number, architecture, 0, 0].map(u32::to_ne_bytes).concat();
+        data.extend(arguments.iter().flat_map(|argument| argument.to_ne_bytes()));
+        let (mut at, mut accumulator) = (0, 0_u32);
+        loop {
+            let step = program[at];
+            let compared = |holds: bool| usize::from(if holds { step.jt } else { step.jf });
+            at += 1;
+            match u32::from(step.code) {
+                0x20 => {
+                    let offset = step.k as usize;
+                    accumulator = u32::from_ne_bytes(data[offset..offset + 4].try_into().unwrap());
+                }
+                0x54 => accumulator &= step.k,
+                0x05 => at += step.k as usize,
+                0x15 => at += compared(accumulator == step.k),
+                0x25 => at += compared(accumulator > step.k),
+                0x35 => at += compared(accumulator >= step.k),
+                0x06 => return step.k,
+                code => panic!("instruction {code:#x}"),
+            }
+        }
+    }
+
+    const REFUSED: u32 = libc::SECCOMP_RET_ERRNO | EPERM;
+
+    fn of(filter: Filter, call: i64, arguments: &[u64]) -> u32 {
+        let mut all = [0; 6];
+        all[..arguments.len()].copy_from_slice(arguments);
+        verdict(filter, ARCHITECTURE.1, u32::try_from(call).unwrap(), all)
+    }
+
+    fn filter(sockets: Sockets) -> Filter {
+        Filter { sockets, fixed_metadata: false }
+    }
+
+    #[test]
+    fn other_architectures_and_interfaces_are_closed() {
+        for sockets in [Sockets::Network, Sockets::Supervised, Sockets::Pairs] {
+            for number in [0, 39, 102, 359, 0x4000_0001] {
+                assert_eq!(
+                    verdict(filter(sockets), 0x4000_0003, number, [0; 6]),
+                    libc::SECCOMP_RET_KILL_PROCESS
+                );
+            }
+            if cfg!(target_arch = "x86_64") {
+                let x32 = verdict(filter(sockets), ARCHITECTURE.1, X32 | 41, [2, 1, 0, 0, 0, 0]);
+                assert_eq!(x32, libc::SECCOMP_RET_ERRNO | ENOSYS);
+            }
+        }
+    }
+
+    #[test]
+    fn sockets_are_local_streams_only() {
+        for sockets in [Sockets::Supervised, Sockets::Pairs] {
+            for call in [libc::SYS_socket, libc::SYS_socketpair] {
+                for (family, kind, allowed) in [
+                    (1, 1, true),
+                    (1, 5, true),
+                    (1, 1 | 0o2_004_000, true),
+                    (1, 2, false),
+                    (1, 3, false),
+                    (1, 2 | 0o2_004_000, false),
+                    (2, 1, false),
+                    (16, 3, false),
+                    (0xffff_ffff_0000_0001, 1, true),
+                    (0x1_0000_0002, 1, false),
+                    (1, 0xffff_ffff_0000_0002, false),
+                ] {
+                    let expected = if allowed { libc::SECCOMP_RET_ALLOW } else { REFUSED };
+                    assert_eq!(of(filter(sockets), call, &[family, kind]), expected, "{family:x} {kind:x}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn connections_are_asked_about_or_refused() {
+        assert_eq!(of(filter(Sockets::Supervised), libc::SYS_connect, &[]), libc::SECCOMP_RET_USER_NOTIF);
+        assert_eq!(of(filter(Sockets::Pairs), libc::SYS_connect, &[]), REFUSED);
+        assert_eq!(of(filter(Sockets::Network), libc::SYS_connect, &[]), libc::SECCOMP_RET_ALLOW);
+        assert_eq!(of(filter(Sockets::Pairs), libc::SYS_sendto, &[3, 9, 1, 0, 0x1_0000_0000]), REFUSED);
+        assert_eq!(of(filter(Sockets::Pairs), libc::SYS_sendto, &[3, 9, 1]), libc::SECCOMP_RET_ALLOW);
+        assert_eq!(i64::from(CONNECT), libc::SYS_connect);
+    }
+
+    #[test]
+    fn metadata_is_fixed_on_demand() {
+        let fixed = Filter { sockets: Sockets::Network, fixed_metadata: true };
+        for call in METADATA.iter().chain(METADATA_BY_PATH) {
+            assert_eq!(of(fixed, *call, &[]), REFUSED);
+            assert_eq!(of(filter(Sockets::Network), *call, &[]), libc::SECCOMP_RET_ALLOW);
+        }
+    }
+}

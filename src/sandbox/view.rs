@@ -250,3 +250,6 @@ impl Skeleton {
             .extend(parents.into_iter().filter(|path| !path.as_os_str().is_empty()).map(Into::into));
     }
 }
+
+#[cfg(test)]
+mod tests;

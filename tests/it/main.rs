@@ -17,4 +17,5 @@ mod http_client;
 mod inside;
 mod observer;
 mod processes;
+mod snapshots;
 mod watch;
