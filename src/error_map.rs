@@ -116,6 +116,7 @@ impl IntoErrorObject for HttpError {
                     FailureKind::Redirect => "redirect",
                     FailureKind::Body => "body",
                     FailureKind::TooLarge => "tooLarge",
+                    FailureKind::Denied => "denied",
                 };
                 ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": kind }))
             }

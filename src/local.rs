@@ -1,7 +1,11 @@
-//! The local backend: a session in this process, behind the traits of [`crate::backend`].
+//! The local backend: a session in this process, its files and its network, behind the traits of [`crate::backend`].
 //!
 //! It is the server's own code without a connection: same numbers, same retention, same ends. Processes belong to
 //! the backend and end when it and all handles of its processes are gone.
+
+mod config;
+mod files;
+mod http;
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +13,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+pub use self::config::read_config;
+pub use self::files::LocalFileSystem;
+pub use self::http::LocalHttpClient;
 use crate::backend::{
     BoxFuture, ExecBackend, ExecProcess, ExecProcessEvent, ExecProcessEventReceiver, ExecProcessEvents,
     ExecServerError, OutputAccounting, Result, StartedExecProcess,

@@ -15,9 +15,9 @@ const ROWS: &[&[Module]] = &[
     &[
         ("fsops", &["path_uri"]),
         ("rpc", &["protocol"]),
-        ("config", &["protocol"]),
+        ("config", &["policy", "protocol"]),
         ("telemetry", &[]),
-        ("backend", &["protocol"]),
+        ("backend", &["path_uri", "protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
     &[("spawn", &[])],
@@ -30,14 +30,29 @@ const ROWS: &[&[Module]] = &[
     ],
     &[
         ("session", &["snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
-        ("http_request", &["protocol"]),
+        ("http_request", &["policy", "protocol"]),
     ],
     &[(
         "error_map",
         &["session", "http_request", "fs", "environment_config", "process", "sandbox", "policy", "protocol"],
     )],
     &[
-        ("local", &["error_map", "session", "process", "sandbox", "spawn", "backend", "protocol"]),
+        (
+            "local",
+            &[
+                "error_map",
+                "session",
+                "http_request",
+                "fs",
+                "environment_config",
+                "process",
+                "sandbox",
+                "spawn",
+                "backend",
+                "path_uri",
+                "protocol",
+            ],
+        ),
         (
             "server",
             &[
@@ -57,7 +72,7 @@ const ROWS: &[&[Module]] = &[
                 "protocol",
             ],
         ),
-        ("client", &["backend", "rpc", "protocol"]),
+        ("client", &["backend", "rpc", "path_uri", "protocol"]),
     ],
     &[("environment", &["client", "local", "environment_info", "backend", "protocol"])],
     &[

@@ -116,6 +116,11 @@ fn env_pattern() {
 }
 
 #[test]
+fn hosts() {
+    replay("hosts", checks::hosts, OFFSPRING);
+}
+
+#[test]
 fn params() {
     replay("params", checks::params, OFFSPRING);
 }

@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 
 use exec_server::fuzzing;
 use exec_server::path_uri::PathUri;
+use exec_server::policy::hosts::{Denial, Host, HostPattern, embedded_ipv4, is_public};
 use exec_server::policy::{Files, Policy, Surroundings};
 use exec_server::process::env::Pattern;
 use exec_server::protocol::code;
@@ -53,6 +54,35 @@ pub fn path_uri(input: &[u8]) {
     let path = [b"/", input].concat();
     if !path.contains(&0) {
         comes_back(Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&path)));
+    }
+}
+
+/// Input: a pattern, a line end, a host. A host comes back from its own form and is a pattern of itself alone; what
+/// matches an address of IPv4 matches it in its forms of IPv6 too, and those are public if it is.
+pub fn hosts(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let (pattern, host) = text.split_once('\n').unwrap_or((text, text));
+    let Ok(host) = host.parse::<Host>() else { return };
+    assert_eq!(host.to_string().parse(), Ok(host.clone()));
+    let Ok(own) = host.to_string().parse::<HostPattern>() else {
+        assert!(matches!(&host, Host::Name(_)), "an address is no pattern of itself: {host}");
+        return;
+    };
+    assert!(own.is_literal() && own.matches(&host), "{host}");
+    let Ok(pattern) = pattern.parse::<HostPattern>() else { return };
+    let matches = pattern.matches(&host);
+    if pattern.is_literal() && matches {
+        assert!(own.matches(&host));
+    }
+    if let Ok(denial @ Denial::Hosts(_)) = pattern.to_string().parse() {
+        assert_eq!(denial.covers(&host), matches);
+    }
+    if let Host::Address(std::net::IpAddr::V4(address)) = host {
+        let [a, b, c, d] = address.octets();
+        let translated = std::net::Ipv6Addr::from([0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]);
+        assert_eq!(embedded_ipv4(translated), Some(address));
+        assert_eq!(is_public(translated.into()), is_public(address.into()));
+        assert_eq!(pattern.matches(&std::net::IpAddr::V6(translated).into()), matches);
     }
 }
 

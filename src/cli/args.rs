@@ -1,5 +1,6 @@
 //! What the program understands.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -36,6 +37,8 @@ pub enum Command {
     Doctor(Box<DoctorArgs>),
     /// Run a program on a server, as if it ran here.
     Run(RunArgs),
+    /// Copy files to or from a server.
+    Cp(CpArgs),
     /// List the processes of a server.
     Ps(PsArgs),
     /// Print the output of a process.
@@ -97,6 +100,24 @@ pub struct RunArgs {
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     pub command: Vec<String>,
+}
+
+/// Arguments of `cp`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_long_help = help::CP)]
+pub struct CpArgs {
+    /// File with the token to send.
+    #[arg(long, value_name = "FILE", env = "EXEC_SERVER_TOKEN_FILE", hide_env_values = true)]
+    pub token_file: Option<PathBuf>,
+    /// Copy a directory with everything below it.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// What to copy: a path of this machine, or URL:/PATH for one of a server.
+    #[arg(value_name = "SRC")]
+    pub source: OsString,
+    /// Where to: a path, or URL:/PATH. Into it, if it is a directory.
+    #[arg(value_name = "DST")]
+    pub destination: OsString,
 }
 
 /// Arguments of `ps`.
@@ -181,6 +202,7 @@ mod tests {
             &["config", "check", "--help"],
             &["doctor", "--help"],
             &["run", "--help"],
+            &["cp", "--help"],
             &["ps", "--help"],
         ] {
             let error = Cli::try_parse_from([&["exec-server"], words].concat()).unwrap_err();
@@ -204,6 +226,7 @@ mod tests {
 
     #[test_case(&["run"]; "no program")]
     #[test_case(&["run", "-e", "A", "--", "x"]; "no value")]
+    #[test_case(&["cp", "f"]; "no destination")]
     #[test_case(&["logs"]; "no process")]
     #[test_case(&["config"]; "no config command")]
     #[test_case(&["serve"]; "unknown command")]

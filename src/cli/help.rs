@@ -54,6 +54,23 @@ Examples:
 Exit codes: that of PROGRAM, 128 + N if signal N ended it; 125 it could not be run, 126 it is not executable, 127 it
 was not found, 141 the reader of the output has gone, 255 the connection was lost for good.";
 
+pub(super) const CP: &str = "\
+One side is a path of this machine, the other URL:/PATH. A side that begins with ws://, wss:// or unix:/ is split at the
+first :/ behind that, so the path is absolute, and the path of a socket holds no :/. Write ./ in front of a local name
+that looks like a URL.
+
+A copy has exactly the bytes and the permission bits (rwx) of its source. It is written beside its place, under a name
+that begins with .exec-server-cp-, and takes the place when it is whole; a file that is there is replaced, behind a link
+if it is one. With -r links below SRC stay links, and what is neither file, directory nor link is complained about and
+left out. Interrupted, it leaves whole files and nothing else.
+
+Examples:
+  exec-server cp app.tar ws://127.0.0.1:8765:/srv/app.tar
+  exec-server cp -r ws://127.0.0.1:8765:/srv/app/logs ./logs
+  exec-server cp --token-file ./token unix:/run/exec-server.sock:/etc/hostname .
+
+Exit codes: 0 everything is copied, 1 something is not, 2 wrong arguments, 130 interrupted, 143 terminated.";
+
 pub(super) const PS: &str = "\
 Examples:
   exec-server ps

@@ -6,6 +6,7 @@
 pub mod args;
 mod client;
 mod config_check;
+mod cp;
 mod doctor;
 mod help;
 mod kill;
@@ -52,6 +53,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Config { command: ConfigCommand::Check(args) }) => config_check::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Run(args)) => run::run(args),
+        Some(Command::Cp(args)) => cp::run(&args),
         Some(Command::Ps(args)) => ps::run(args),
         Some(Command::Logs(args)) => logs::run(args),
         Some(Command::Kill(args)) => kill::run(args),

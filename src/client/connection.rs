@@ -21,7 +21,7 @@ use super::heartbeat::{Due, Heartbeat};
 use super::pending::{PendingCalls, Priority, Refused};
 use crate::backend::{ExecServerError, Result};
 use crate::protocol::envelope::{
-    ErrorObject, Message, OutgoingError, OutgoingNotification, OutgoingRequest, RequestId,
+    Answer, ErrorObject, Message, OutgoingError, OutgoingNotification, OutgoingRequest, RequestId,
 };
 use crate::protocol::{MAX_MESSAGE_BYTES, Method, NotificationMethod, code};
 use crate::rpc::transport::CloseCode;
@@ -131,7 +131,7 @@ impl Connection {
         match call.answer().await {
             None => Err(CallError::Unanswered),
             Some(Err(error)) => Err(CallError::Failed(error.into())),
-            Some(Ok(result)) => serde_json::from_value(result).map_err(|error| {
+            Some(Ok(result)) => serde_json::from_str(result.get()).map_err(|error| {
                 let why = format!("the server's answer to `{}` cannot be read: {error}", M::NAME);
                 CallError::Failed(ExecServerError::Protocol(why))
             }),
@@ -299,19 +299,22 @@ impl Driver {
 
     fn take_message(&mut self, bytes: &[u8]) -> Result<(), Stop> {
         let malformed = |what: String| Stop::Broken(CloseCode::Protocol, what);
-        match Message::parse(bytes) {
-            Ok(Message::Response { id, outcome }) => {
-                if !self.calls.resolve(&id, outcome) {
-                    tracing::debug!(%id, "an answer that no call waits for");
-                }
-                Ok(())
+        if let Some(Answer { id, outcome }) = Answer::parse(bytes) {
+            if !self.calls.resolve(&id, outcome) {
+                tracing::debug!(%id, "an answer that no call waits for");
             }
+            return Ok(());
+        }
+        match Message::parse(bytes) {
             Ok(Message::Notification { method, params }) => {
                 self.notified.notification(&method, params).map_err(|error| {
                     malformed(format!("the server sent a `{method}` that cannot be read: {error}"))
                 })
             }
             Ok(Message::Request { id, method, .. }) => self.decline(&id, &method),
+            Ok(Message::Response { id, .. }) => {
+                Err(malformed(format!("the server's answer to {id} cannot be read")))
+            }
             Err(error) => Err(malformed(format!("the server sent something that is no message: {error}"))),
         }
     }

@@ -6,7 +6,7 @@ use super::session::Session;
 use crate::backend::{ExecServerError, Result};
 use crate::protocol::environment::Capabilities;
 use crate::protocol::process::{ExecParams, StartOptions, StartParams};
-use crate::protocol::sandbox::WindowsSandboxLevel;
+use crate::protocol::sandbox::{SandboxContext, WindowsSandboxLevel};
 
 /// The params to send to this server.
 ///
@@ -32,17 +32,30 @@ pub(super) async fn admit(
 fn is_plain(exec: &ExecParams, options: &StartOptions) -> bool {
     exec.shell_snapshot.is_none()
         && exec.network_proxy.is_none()
-        && !wants_mxc(exec)
+        && !wants_mxc(exec.sandbox.as_ref())
         && *options == StartOptions::default()
 }
 
-fn wants_mxc(exec: &ExecParams) -> bool {
-    exec.sandbox.as_ref().is_some_and(|sandbox| sandbox.windows_sandbox_level == WindowsSandboxLevel::Mxc)
+fn wants_mxc(sandbox: Option<&SandboxContext>) -> bool {
+    sandbox.is_some_and(|sandbox| sandbox.windows_sandbox_level == WindowsSandboxLevel::Mxc)
+}
+
+const NO_MXC: &str = "exec-server does not support the requested MXC Windows sandbox";
+
+/// Passes if the server can have the sandbox context of a file call.
+///
+/// # Errors
+/// [`ExecServerError::Unsupported`].
+pub(super) fn admit_sandbox(sandbox: Option<&SandboxContext>, capabilities: &Capabilities) -> Result<()> {
+    if wants_mxc(sandbox) && !capabilities.windows_mxc {
+        return Err(ExecServerError::Unsupported(NO_MXC.to_owned()));
+    }
+    Ok(())
 }
 
 fn check(exec: &ExecParams, options: &StartOptions, capabilities: &Capabilities) -> Result<()> {
-    if wants_mxc(exec) && !capabilities.windows_mxc {
-        return refuse("exec-server does not support the requested MXC Windows sandbox");
+    if wants_mxc(exec.sandbox.as_ref()) && !capabilities.windows_mxc {
+        return refuse(NO_MXC);
     }
     if let Some(launch) = &exec.network_proxy {
         check_proxy(launch, capabilities)?;

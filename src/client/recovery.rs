@@ -124,8 +124,8 @@ fn is_final(error: &ExecServerError) -> bool {
 
 async fn attempt(session: &Session) -> Result<Arc<Live>> {
     session.starts_settled().await;
-    let notified = Arc::clone(&session.processes);
-    let (connection, initialized) = session.destination.open(Purpose::Resume(session.id()), notified).await?;
+    let purpose = Purpose::Resume(session.id());
+    let (connection, initialized) = session.destination.open(purpose, session.routes()).await?;
     if initialized.session_id != session.id() {
         let why = format!("the server answered with another session, `{}`", initialized.session_id);
         return Err(ExecServerError::Protocol(why));

@@ -11,10 +11,12 @@ use super::connection::CallError;
 use super::gate;
 use super::handshake::Destination;
 use super::pending::Priority;
-use super::session::{Link, Session};
+use super::session::{Link, Live, Session};
 use super::start;
 use crate::backend::{BoxFuture, ExecBackend, ExecServerError, Result, StartedExecProcess};
-use crate::protocol::environment::{EnvironmentInfo, Status};
+use crate::protocol::environment::{
+    ConfigRead, ConfigReadParams, ConfigReadResponse, EnvironmentInfo, Status,
+};
 use crate::protocol::process::{Empty, ExecParams, List, ListResponse, StartOptions};
 
 /// Time for the answer to a passive question; the connection survives it.
@@ -151,8 +153,37 @@ impl RemoteBackend {
         self.shared.announced.subscribe()
     }
 
+    /// The connection there is; nothing is dialled and nothing waited for.
+    ///
+    /// # Errors
+    /// [`ExecServerError::Disconnected`] when there is none.
+    pub(super) fn connected(&self) -> Result<(Arc<Session>, Arc<Live>)> {
+        let session = match &self.shared.state().phase {
+            Phase::Open(session) => Some(Arc::clone(session)),
+            Phase::Idle | Phase::Connecting(_) => None,
+        };
+        if let Some(session) = session
+            && let Link::Connected(live) = session.link()
+            && !live.connection.has_ended()
+        {
+            return Ok((session, live));
+        }
+        Err(ExecServerError::Disconnected("there is no connection to the exec-server".to_owned()))
+    }
+
+    /// Chosen keys of the settings of the executor's machine. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ExecServerError::Unsupported`] where the server lacks it; no connection.
+    pub async fn read_config(&self, params: &ConfigReadParams) -> Result<ConfigReadResponse> {
+        let session = self.session().await?;
+        let announced = session.info().await?.capabilities.environment_config_read;
+        gate::require(announced, "reading its configuration", "environmentConfigRead")?;
+        session.repeat::<ConfigRead>(params, Priority::Regular).await
+    }
+
     /// The session; one attempt to open one if there is none. Shared by all who ask meanwhile. Cancel-safe.
-    async fn session(&self) -> Result<Arc<Session>> {
+    pub(super) async fn session(&self) -> Result<Arc<Session>> {
         let mut attempt = match self.shared.join() {
             Use::Now(session) => return Ok(session),
             Use::After(attempt) => attempt,

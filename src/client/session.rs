@@ -1,24 +1,29 @@
 //! A session on a server, whatever becomes of its connections.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::timeout;
 
-use super::connection::{CallError, Connection};
+use super::bodies::Bodies;
+use super::connection::{CallError, Connection, Notified};
 use super::handshake::{Destination, Purpose};
 use super::pending::Priority;
 use super::processes::Processes;
 use super::recovery;
 use super::remote::EnvironmentConnectionState;
 use crate::backend::{ExecServerError, Result};
-use crate::protocol::Method;
 use crate::protocol::environment::{EnvironmentInfo, Info};
+use crate::protocol::http::BodyDelta;
 use crate::protocol::process::ProcessId;
 use crate::protocol::session::InitializeResult;
+use crate::protocol::{Method, NotificationMethod};
 
 /// Time for `environment/info`. A server that takes longer is taken for broken.
 const INFO_LIMIT: Duration = Duration::from_secs(30);
@@ -28,6 +33,9 @@ pub(super) struct Session {
     id: String,
     pub(super) destination: Arc<Destination>,
     pub(super) processes: Arc<Processes>,
+    pub(super) bodies: Arc<Bodies>,
+    /// Numbers for file handles and HTTP requests.
+    numbers: AtomicU64,
     link: watch::Sender<Link>,
     /// Starts that wait for their answer.
     starting: watch::Sender<usize>,
@@ -58,7 +66,7 @@ impl Live {
     }
 
     /// What the executor is: from `initialize`, or asked for once.
-    async fn info(&self) -> Result<EnvironmentInfo, CallError> {
+    pub(super) async fn info(&self) -> Result<EnvironmentInfo, CallError> {
         let ask = async || {
             let answer = timeout(INFO_LIMIT, self.connection.call_without_params::<Info>()).await;
             answer.unwrap_or_else(|_| {
@@ -80,15 +88,17 @@ impl Session {
         destination: Arc<Destination>,
         announced: watch::Sender<EnvironmentConnectionState>,
     ) -> Result<Arc<Self>> {
-        let processes = Arc::<Processes>::default();
-        let notified = Arc::clone(&processes);
-        let (connection, initialized) = destination.open(Purpose::Open, notified).await?;
+        let (processes, bodies) = (Arc::<Processes>::default(), Arc::<Bodies>::default());
+        let routes = Routes { processes: Arc::clone(&processes), bodies: Arc::clone(&bodies) };
+        let (connection, initialized) = destination.open(Purpose::Open, Arc::new(routes)).await?;
         let ended = connection.ended();
         let id = initialized.session_id.clone();
         let session = Arc::new(Self {
             id,
             destination,
             processes,
+            bodies,
+            numbers: AtomicU64::new(1),
             link: watch::Sender::new(Link::Connected(Live::new(connection, initialized))),
             starting: watch::Sender::new(0),
             abandoned: Mutex::default(),
@@ -98,6 +108,16 @@ impl Session {
         session.announced.send_replace(EnvironmentConnectionState::Connected);
         tokio::spawn(recovery::supervise(Arc::downgrade(&session), Box::pin(ended)));
         Ok(session)
+    }
+
+    /// Takes what the server tells on another connection of the session.
+    pub(super) fn routes(&self) -> Arc<dyn Notified> {
+        Arc::new(Routes { processes: Arc::clone(&self.processes), bodies: Arc::clone(&self.bodies) })
+    }
+
+    /// A number that no other handle or request of the session has.
+    pub(super) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The id by which it is resumed.
@@ -216,6 +236,7 @@ impl Session {
     /// The connection is gone.
     pub(super) fn begin_recovery(&self) {
         self.link.send_replace(Link::Recovering);
+        self.bodies.fail();
         self.announced.send_replace(EnvironmentConnectionState::Disconnected);
         for (_, events) in self.processes.all() {
             events.begin_recovery();
@@ -232,6 +253,26 @@ impl Session {
     pub(super) fn fail(&self, why: &Arc<str>) {
         self.link.send_replace(Link::Failed(Arc::clone(why)));
         self.processes.fail(why);
+    }
+}
+
+/// Hands on what the server tells: events of processes, pieces of bodies.
+struct Routes {
+    processes: Arc<Processes>,
+    bodies: Arc<Bodies>,
+}
+
+impl Notified for Routes {
+    fn notification(&self, method: &str, params: Value) -> Result<(), serde_json::Error> {
+        if method == BodyDelta::NAME {
+            self.bodies.delta(serde_json::from_value(params)?);
+            return Ok(());
+        }
+        self.processes.notification(method, params)
+    }
+
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.processes.poll_room(cx)
     }
 }
 

@@ -9,6 +9,7 @@ use super::words::{
     AcceptedGap, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest, VariableName,
 };
 use super::{Host, ListenAddress};
+use crate::policy::hosts::Denial;
 
 /// One row of the table: a key, without its type.
 #[derive(Debug)]
@@ -181,6 +182,10 @@ schema! {
         /// Environment variables of the server that `valueEnvVar` of a header may read; `*` is all of them. Well-known
         /// credentials and the server's own variables are never read.
         header_env_allow: Vec<VariableName> = vec![VariableName::any()];
+        /// Hosts that no request reaches, redirects included, by name or by the address that a name leads to: names,
+        /// addresses, patterns (`*.example.com` all below it, `**.example.com` the domain as well, `10.*.*.*`), and
+        /// `private` for everything that is not on the internet.
+        deny: Vec<Denial> = Vec::new();
     }
 
     /// How the state of shells is remembered for starts that ask for it.

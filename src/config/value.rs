@@ -12,6 +12,7 @@ use super::words::{
     AcceptedGap, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest, VariableName,
 };
 use super::{AddressError, ListenAddress};
+use crate::policy::hosts::Denial;
 
 /// The numbers that a key takes, in its own unit; meaningless for keys that are no number.
 pub(super) type Bounds = RangeInclusive<i64>;
@@ -62,6 +63,7 @@ impl Word for AcceptedGap {}
 impl Word for LogFormat {}
 impl Word for LogFilter {}
 impl Word for VariableName {}
+impl Word for Denial {}
 impl Word for TokenDigest {
     const SECRET: bool = true;
 }

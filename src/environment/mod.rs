@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::backend::{ExecBackend, Result};
-use crate::client::RemoteBackend;
+use crate::backend::{ExecBackend, ExecutorFileSystem, HttpClient, Result};
 pub use crate::client::{ClientOptions, EnvironmentConnectionState, EnvironmentObservedStatus};
+use crate::client::{RemoteBackend, RemoteFileSystem, RemoteHttpClient};
 use crate::environment_info;
-use crate::local::LocalBackend;
-use crate::protocol::environment::EnvironmentInfo;
+use crate::local::{LocalBackend, LocalFileSystem, LocalHttpClient, read_config};
+use crate::protocol::environment::{ConfigReadParams, ConfigReadResponse, EnvironmentInfo};
 
 /// One place to execute. Clones share it.
 #[derive(Clone)]
@@ -19,8 +19,28 @@ pub struct Environment {
 
 #[derive(Clone)]
 enum Place {
-    Local(LocalBackend, Arc<EnvironmentInfo>),
+    Local(Arc<Local>),
     Remote(RemoteBackend),
+}
+
+/// This machine.
+struct Local {
+    backend: LocalBackend,
+    files: Arc<dyn ExecutorFileSystem>,
+    http: Arc<dyn HttpClient>,
+    info: EnvironmentInfo,
+}
+
+impl Local {
+    fn new() -> Self {
+        let backend = LocalBackend::default();
+        Self {
+            files: Arc::new(LocalFileSystem::beside(backend.sandboxes())),
+            backend,
+            http: Arc::new(LocalHttpClient::new()),
+            info: environment_info::gather(|name| std::env::var_os(name), true),
+        }
+    }
 }
 
 impl Environment {
@@ -31,10 +51,7 @@ impl Environment {
     pub fn create(url: Option<String>, options: ClientOptions) -> Result<Self> {
         let place = match url {
             Some(url) => Place::Remote(RemoteBackend::new(&url, options)?),
-            None => Place::Local(
-                LocalBackend::default(),
-                Arc::new(environment_info::gather(|name| std::env::var_os(name), true)),
-            ),
+            None => Place::Local(Arc::new(Local::new())),
         };
         Ok(Self { place })
     }
@@ -59,10 +76,10 @@ impl Environment {
     /// No connection; an executor that does not say.
     pub async fn info(&self) -> Result<EnvironmentInfo> {
         match &self.place {
-            Place::Local(backend, info) => {
-                let sandboxes = backend.sandboxes();
+            Place::Local(local) => {
+                let sandboxes = local.backend.sandboxes();
                 let sandbox = tokio::task::spawn_blocking(move || sandboxes.report()).await.ok();
-                Ok(EnvironmentInfo { sandbox, ..EnvironmentInfo::clone(info) })
+                Ok(EnvironmentInfo { sandbox, ..local.info.clone() })
             }
             Place::Remote(remote) => remote.info().await,
         }
@@ -116,8 +133,47 @@ impl Environment {
     #[must_use]
     pub fn get_exec_backend(&self) -> Arc<dyn ExecBackend> {
         match &self.place {
-            Place::Local(backend, _) => Arc::new(backend.clone()),
+            Place::Local(local) => Arc::new(local.backend.clone()),
             Place::Remote(remote) => Arc::new(remote.clone()),
+        }
+    }
+    /// The files there. Calls connect, and wait while a lost connection is being recovered.
+    #[must_use]
+    pub fn get_filesystem(&self) -> Arc<dyn ExecutorFileSystem> {
+        match &self.place {
+            Place::Local(local) => Arc::clone(&local.files),
+            Place::Remote(remote) => Arc::new(RemoteFileSystem::new(remote.clone())),
+        }
+    }
+
+    /// The files there, for code that only looks: without a connection every call fails at once with
+    /// [`std::io::ErrorKind::BrokenPipe`]; with one, calls work, also after it was lost and found again.
+    #[must_use]
+    pub fn get_filesystem_without_reconnect(&self) -> Arc<dyn ExecutorFileSystem> {
+        match &self.place {
+            Place::Local(local) => Arc::clone(&local.files),
+            Place::Remote(remote) => Arc::new(RemoteFileSystem::without_reconnect(remote.clone())),
+        }
+    }
+
+    /// What makes HTTP requests there.
+    #[must_use]
+    pub fn get_http_client(&self) -> Arc<dyn HttpClient> {
+        match &self.place {
+            Place::Local(local) => Arc::clone(&local.http),
+            Place::Remote(remote) => Arc::new(RemoteHttpClient::new(remote.clone())),
+        }
+    }
+
+    /// Chosen keys of the settings layers there, unmerged. Cancel-safe.
+    ///
+    /// # Errors
+    /// Params that name no key; a file that cannot be read; [`crate::backend::ExecServerError::Unsupported`] where the
+    /// server lacks it; no connection.
+    pub async fn read_environment_config(&self, params: ConfigReadParams) -> Result<ConfigReadResponse> {
+        match &self.place {
+            Place::Local(local) => read_config(environment_info::home(&local.info), params).await,
+            Place::Remote(remote) => remote.read_config(&params).await,
         }
     }
 }

@@ -183,6 +183,15 @@ impl FileSystem {
         .await
     }
 
+    /// Closes a handle without waiting. One that is not open is no error.
+    pub fn forget(&self, handle_id: &str) {
+        let Ok(Some(slot)) = self.handles.close(handle_id) else { return };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || drop(slot))),
+            Err(_) => drop(slot),
+        }
+    }
+
     /// `fs/createDirectory`.
     pub async fn create_directory(&self, params: CreateDirectoryParams) -> Result<Empty> {
         let path = params.path.to_native_path()?;
@@ -206,6 +215,16 @@ impl FileSystem {
         info.await.map(describe)
     }
 
+    /// `fs/getMetadata`, where the answer is in memory: it does not block. `None`: [`Self::get_metadata`] knows.
+    #[must_use]
+    pub fn get_metadata_at_once(&self, params: &GetMetadataParams) -> Option<Result<Metadata>> {
+        if params.sandbox.is_some() || !params.follow_symlinks {
+            return None;
+        }
+        let path = params.path.to_native_path().ok()?;
+        fsops::cached_metadata(&path).map(|outcome| outcome.map(describe))
+    }
+
     /// `fs/canonicalize`.
     pub async fn canonicalize(&self, params: CanonicalizeParams) -> Result<CanonicalizeResponse> {
         let path = params.path.to_native_path()?;
@@ -224,7 +243,7 @@ impl FileSystem {
         let scope = self.scope(params.sandbox, Purpose::Reading);
         blocking(move || {
             let scope = scope()?;
-            let entries = fsops::read_directory(scope.route(&path))?;
+            let entries = fsops::read_directory(scope.route(&path), params.links)?;
             let entries = entries.into_iter().map(|entry| list_entry(&path, entry));
             Ok(ReadDirectoryResponse { entries: entries.collect() })
         })
@@ -371,7 +390,8 @@ fn list_entry(directory: &Path, entry: fsops::Entry) -> DirectoryEntry {
             (raw.to_string_lossy().into_owned(), exact)
         }
     };
-    DirectoryEntry { file_name, is_directory, is_file, path }
+    let link_target = entry.link_target.map(|target| target.to_string_lossy().into_owned());
+    DirectoryEntry { file_name, is_directory, is_file, path, link_target }
 }
 
 fn walk_entry(found: fsops::Found) -> WalkEntry {

@@ -8,7 +8,8 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::{Errno, Result};
 
-use super::place::{Directory, Place};
+use super::opened::Directory;
+use super::place::Place;
 use super::resolve::{self, same_file};
 use super::{FsError, Links, Route, create_directory};
 

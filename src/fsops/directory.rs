@@ -1,11 +1,13 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path};
 
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::io::Errno;
 
-use super::place::{Directory, Place};
+use super::opened::Directory;
+use super::place::Place;
 use super::resolve::{self, open_subdirectory};
 use super::{FsError, Links, Route};
 
@@ -21,6 +23,8 @@ pub struct Entry {
     pub is_directory: bool,
     /// A regular file, or a link to one.
     pub is_file: bool,
+    /// Text of the link that it is, where links were asked for.
+    pub link_target: Option<OsString>,
 }
 
 /// Creates a directory. With `recursive`, its parents too, and it may exist.
@@ -103,23 +107,37 @@ fn create_and_open(parent: impl AsFd, name: &OsStr, mode: Mode) -> rustix::io::R
     }
 }
 
-/// Lists a directory, in no order. Links that lead nowhere are left out.
+/// Lists a directory, in no order. Links that lead nowhere are left out, unless `links` are asked for.
 ///
 /// # Errors
 ///
 /// The path names no directory, or the system refuses.
-pub fn read_directory<'a>(path: impl Into<Route<'a>>) -> Result<Vec<Entry>, FsError> {
+pub fn read_directory<'a>(path: impl Into<Route<'a>>, links: bool) -> Result<Vec<Entry>, FsError> {
     let route = path.into();
     let failed = |errno| FsError::os("list", route.path, errno);
     let directory = Directory::open(route).map_err(failed)?;
     let mut entries = Vec::new();
     for (name, listed) in directory.names().map_err(failed)? {
-        if let Some(kind) = target_kind(&directory, &name, listed) {
-            let (is_directory, is_file) = (kind == FileType::Directory, kind == FileType::RegularFile);
-            entries.push(Entry { name, is_directory, is_file });
+        let link_target = if links { link_text(&directory, &name, listed) } else { None };
+        let kind = target_kind(&directory, &name, listed);
+        if kind.is_some() || link_target.is_some() {
+            let (is_directory, is_file) =
+                (kind == Some(FileType::Directory), kind == Some(FileType::RegularFile));
+            entries.push(Entry { name, is_directory, is_file, link_target });
         }
     }
     Ok(entries)
+}
+
+/// The text of an entry that is a link.
+fn link_text(directory: &Directory<'_>, name: &OsStr, listed: FileType) -> Option<OsString> {
+    match listed {
+        FileType::Unknown | FileType::Symlink => {
+            let text = directory.link_text(name).ok()?;
+            Some(OsString::from_vec(text.into_bytes()))
+        }
+        _ => None,
+    }
 }
 
 /// What an entry leads to; nothing if it leads nowhere. Most listings know the kind already.
@@ -136,6 +154,7 @@ fn target_kind(directory: &Directory<'_>, name: &OsStr, listed: FileType) -> Opt
 mod tests {
     use super::*;
     use crate::fsops::ErrorClass;
+    use std::collections::BTreeMap;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
     use test_case::test_matrix;
@@ -169,7 +188,7 @@ mod tests {
                 assert_eq!((error.class(), error.kind()), (ErrorClass::Io, kind), "{name} {recursive}");
             }
         }
-        assert!(read_directory(&root.join("real")).unwrap().is_empty());
+        assert!(read_directory(&root.join("real"), false).unwrap().is_empty());
         create_directory(&root.join("link/new"), false, Links::Follow).unwrap();
         assert!(root.join("real/new").is_dir());
     }
@@ -184,7 +203,7 @@ mod tests {
         for (target, link) in [(raw, "lf"), ("d".as_ref(), "ld"), ("nowhere".as_ref(), "dangling")] {
             symlink(target, root.join(link)).unwrap();
         }
-        let mut entries = read_directory(root).unwrap();
+        let mut entries = read_directory(root, false).unwrap();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let found: Vec<_> = entries.iter().map(|e| (e.name.as_os_str(), e.is_directory, e.is_file)).collect();
         let expected = [
@@ -194,6 +213,11 @@ mod tests {
             (raw, false, true),
         ];
         assert_eq!(found, expected);
-        assert_eq!(read_directory(&root.join(raw)).unwrap_err().kind(), "notDirectory");
+        let linked = read_directory(root, true).unwrap();
+        let texts = linked.iter().filter_map(|e| Some((e.name.to_str()?, e.link_target.as_deref()?)));
+        let expected = [("dangling", "nowhere".as_ref()), ("ld", "d".as_ref()), ("lf", raw)];
+        assert_eq!(texts.collect::<BTreeMap<_, &OsStr>>(), BTreeMap::from(expected));
+        assert_eq!(linked.len(), 5);
+        assert_eq!(read_directory(&root.join(raw), false).unwrap_err().kind(), "notDirectory");
     }
 }

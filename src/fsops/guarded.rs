@@ -179,9 +179,7 @@ impl Walk<'_> {
     fn end(self, name: OsString, object: Option<OwnedFd>) -> Result<Spot> {
         let parent_path = real_path(&self.directory)?;
         self.guard.permits(&parent_path, Some(FileType::Directory), Want::Pass)?;
-        if parent_path != Path::new("/proc") && is_procfs(&self.directory)? {
-            return Err(Errno::NOENT);
-        }
+        check_file_system(&self.directory, &parent_path)?;
         Ok(Spot { parent: self.directory, parent_path, name, object, names: self.names })
     }
 }
@@ -215,6 +213,7 @@ pub(super) fn check(
 ) -> Result<()> {
     let path = real_path(entry)?;
     guard.permits(&path, Some(kind), want)?;
+    check_file_system(entry, &path)?;
     permits_by_names(guard, names, Some(kind), want)?;
     let is_device = matches!(kind, FileType::CharacterDevice | FileType::BlockDevice);
     // In a sandbox, mounts have no devices.
@@ -262,6 +261,11 @@ fn is_at(path: &Path, entry: impl AsFd) -> Result<bool> {
     let own = rustix::fs::fstat(entry)?;
     let there = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
     Ok(there.is_ok_and(|there| same_file(&there, &own)))
+}
+
+/// Of `/proc` the guard knows what may be seen; the same file system elsewhere is as if it were not there.
+pub(super) fn check_file_system(entry: &OwnedFd, path: &Path) -> Result<()> {
+    if !path.starts_with("/proc") && is_procfs(entry)? { Err(Errno::NOENT) } else { Ok(()) }
 }
 
 fn is_procfs(entry: &OwnedFd) -> Result<bool> {

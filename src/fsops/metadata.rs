@@ -110,7 +110,7 @@ impl FileInfo {
     }
 }
 
-fn info(stat: &Statx, link_target: Option<OsString>) -> FileInfo {
+pub(super) fn info(stat: &Statx, link_target: Option<OsString>) -> FileInfo {
     let kind = FileType::from_raw_mode(stat.stx_mode.into());
     let known = StatxFlags::from_bits_retain(stat.stx_mask);
     FileInfo {

@@ -4,6 +4,7 @@
 //! every path is a [`Route`] that says whether there is one. Everything that could block for ever (pipes, devices) is opened without waiting
 //! and checked on the descriptor, so that what was checked is what is used.
 
+mod cached;
 mod copy;
 mod directory;
 mod error;
@@ -12,6 +13,7 @@ mod guarded;
 mod handle;
 mod metadata;
 mod mutate;
+mod opened;
 mod place;
 mod read;
 mod remove;
@@ -19,6 +21,7 @@ mod resolve;
 mod walk;
 mod write;
 
+pub use cached::cached_metadata;
 pub use copy::copy;
 pub use directory::{Entry, create_directory, read_directory};
 pub use error::{ErrorClass, FsError};

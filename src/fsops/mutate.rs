@@ -5,7 +5,8 @@ use rustix::io::Errno;
 
 use super::guard::{Guard, Want};
 use super::guarded::{self, LastLink};
-use super::place::{Directory, Place};
+use super::opened::Directory;
+use super::place::Place;
 use super::resolve::{self, rename_to_new};
 use super::{FsError, Links, Route};
 
@@ -82,7 +83,10 @@ fn check_tree(
     let mut pending = vec![PathBuf::new()];
     let mut seen = 0;
     while let Some(below) = pending.pop() {
-        let names = directory.open_below(&below).and_then(|directory| directory.names()).map_err(failed)?;
+        let names = directory
+            .open_below(&below, Links::Refuse)
+            .and_then(|directory| directory.names())
+            .map_err(failed)?;
         seen += names.len();
         if seen > MAX_NAMES {
             let message = format!(

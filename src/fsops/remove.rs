@@ -5,7 +5,8 @@ use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
 use super::guard::Want;
-use super::place::{Directory, Place};
+use super::opened::Directory;
+use super::place::Place;
 use super::resolve::{self, same_file};
 use super::{FsError, Links, Route};
 

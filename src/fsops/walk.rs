@@ -7,7 +7,8 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
 use super::error::text;
-use super::place::{Directory, Place};
+use super::opened::Directory;
+use super::place::Place;
 use super::{FsError, Links, Route, resolve};
 use crate::path_uri::PathUri;
 
@@ -128,11 +129,9 @@ struct Walker<'a> {
 impl Walker<'_> {
     fn run(&mut self, root: &Directory<'_>) -> Result<(), Full> {
         while let Some((below, depth)) = self.pending.pop_front() {
-            let directory = if self.limits.follow_directory_symlinks {
-                root.open_below_following(&below)
-            } else {
-                root.open_below(&below)
-            };
+            let follow = self.limits.follow_directory_symlinks;
+            let links = if follow { Links::Follow } else { Links::Refuse };
+            let directory = root.open_below(&below, links);
             self.list(directory, &below, depth)?;
         }
         Ok(())

@@ -6,6 +6,8 @@ use std::iter;
 
 use reqwest::Url;
 
+use super::deny::Denied;
+
 /// Where a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
@@ -25,6 +27,8 @@ pub enum FailureKind {
     Body,
     /// The body is larger than what can be taken whole.
     TooLarge,
+    /// The configuration puts the host out of bounds.
+    Denied,
 }
 
 /// Why a request has no response, or no whole body.
@@ -79,7 +83,9 @@ impl HttpError {
 }
 
 fn kind_of(error: &reqwest::Error) -> FailureKind {
-    if causes(error).any(|cause| cause.is::<Unresolved>()) {
+    if causes(error).any(|cause| cause.is::<Denied>()) {
+        FailureKind::Denied
+    } else if causes(error).any(|cause| cause.is::<Unresolved>()) {
         FailureKind::Dns
     } else if causes(error).any(is_tls) {
         FailureKind::Tls

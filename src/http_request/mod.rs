@@ -5,6 +5,7 @@
 //! are followed here and not by the client, because only this module knows which headers are secrets of this machine.
 
 mod body;
+mod deny;
 mod error;
 mod proxy;
 mod redirect;
@@ -22,10 +23,12 @@ use reqwest::redirect::Policy;
 use tokio::sync::OnceCell;
 
 pub use self::body::{Room, StreamedBody};
+use self::deny::Bounds;
 use self::error::Unresolved;
 pub use self::error::{FailureKind, HttpError};
 use self::redirect::Next;
 use self::request::Prepared;
+use crate::policy::hosts::Denial;
 use crate::protocol::http::{RequestParams, ResponseHeader};
 
 /// Connections to one host that stay open for later requests.
@@ -38,6 +41,8 @@ pub struct HttpSettings {
     pub max_buffered: u64,
     /// Variables that headers may take, `*` for all; protected ones never.
     pub allowed_variables: Vec<String>,
+    /// Hosts that no request reaches.
+    pub deny: Vec<Denial>,
     /// The environment of this machine.
     pub environment: Vec<(OsString, OsString)>,
 }
@@ -46,6 +51,7 @@ pub struct HttpSettings {
 #[derive(Debug)]
 pub struct HttpClient {
     settings: Arc<HttpSettings>,
+    bounds: Arc<Bounds>,
     client: OnceCell<reqwest::Client>,
 }
 
@@ -64,7 +70,9 @@ impl HttpClient {
     /// A client that has no connections yet.
     #[must_use]
     pub fn new(settings: HttpSettings) -> Self {
-        Self { settings: Arc::new(settings), client: OnceCell::new() }
+        let proxies = proxy::hosts(&|name| settings.variable(name));
+        let bounds = Arc::new(Bounds::new(&settings, proxies));
+        Self { settings: Arc::new(settings), bounds, client: OnceCell::new() }
     }
 
     /// The settings.
@@ -95,6 +103,7 @@ impl HttpClient {
         let client = self.client().await?;
         let mut hops = 0;
         loop {
+            self.bounds.check(&request.url).await?;
             let response = client
                 .execute(request.to_client())
                 .await
@@ -108,8 +117,8 @@ impl HttpClient {
 
     async fn client(&self) -> Result<&reqwest::Client, HttpError> {
         let build = || async {
-            let settings = Arc::clone(&self.settings);
-            match tokio::task::spawn_blocking(move || build(&settings)).await {
+            let (settings, bounds) = (Arc::clone(&self.settings), Arc::clone(&self.bounds));
+            match tokio::task::spawn_blocking(move || build(&settings, bounds)).await {
                 Ok(built) => built,
                 Err(_) => Err(HttpError::failed(FailureKind::Protocol, "the client could not be made")),
             }
@@ -118,14 +127,14 @@ impl HttpClient {
     }
 }
 
-fn build(settings: &HttpSettings) -> Result<reqwest::Client, HttpError> {
+fn build(settings: &HttpSettings, bounds: Arc<Bounds>) -> Result<reqwest::Client, HttpError> {
     let variable = |name: &str| settings.variable(name);
     let tls = trust::tls(&variable)?;
     let mut builder = reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .redirect(Policy::none())
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
-        .dns_resolver(SystemResolver)
+        .dns_resolver(SystemResolver { bounds })
         .no_proxy();
     for proxy in proxy::from_environment(&variable) {
         builder = builder.proxy(proxy);
@@ -150,16 +159,20 @@ fn headers_of(response: &reqwest::Response) -> Vec<ResponseHeader> {
         .collect()
 }
 
-/// The resolver of the system, whose failures can be told from others.
-struct SystemResolver;
+/// The resolver of the system, whose failures can be told from others. It gives no address that is out of bounds.
+struct SystemResolver {
+    bounds: Arc<Bounds>,
+}
 
 impl Resolve for SystemResolver {
     fn resolve(&self, name: Name) -> Resolving {
+        let bounds = Arc::clone(&self.bounds);
         Box::pin(async move {
             let addresses = tokio::net::lookup_host((name.as_str(), 0))
                 .await
                 .map_err(|error| Unresolved(format!("the host {} is unknown: {error}", name.as_str())))?;
             let addresses: Vec<SocketAddr> = addresses.collect();
+            bounds.check_dialled(name.as_str(), &addresses)?;
             Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }

@@ -1,22 +1,33 @@
 //! Proxies, as the environment names them.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 
 use reqwest::{NoProxy, Proxy, Url};
 
+const VARIABLES: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
+
+/// The names of the hosts of all proxies of an environment.
+pub(super) fn hosts(variable: &dyn Fn(&str) -> Option<OsString>) -> HashSet<String> {
+    let values = VARIABLES.iter().filter_map(|name| value(name, variable));
+    values.filter_map(|value| Some(url(&value)?.host_str()?.to_owned())).collect()
+}
+
+/// The value of a variable in either case.
+fn value(name: &str, variable: &dyn Fn(&str) -> Option<OsString>) -> Option<String> {
+    [name.to_uppercase(), name.to_lowercase()]
+        .iter()
+        .filter_map(|name| variable(name)?.into_string().ok())
+        .find(|value| !value.is_empty())
+}
+
 /// The proxies of an environment, the first that fits counts. A value that is no URL is ignored.
 pub(super) fn from_environment(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<Proxy> {
-    let value = |name: &str| {
-        [name.to_uppercase(), name.to_lowercase()]
-            .iter()
-            .filter_map(|name| variable(name)?.into_string().ok())
-            .find(|value| !value.is_empty())
-    };
-    let except = value("NO_PROXY").and_then(|list| NoProxy::from_string(&list));
-    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
-        .into_iter()
+    let except = value("NO_PROXY", variable).and_then(|list| NoProxy::from_string(&list));
+    VARIABLES
+        .iter()
         .filter_map(|name| {
-            let made = proxy(name, &value(name)?);
+            let made = proxy(name, &value(name, variable)?);
             if made.is_none() {
                 tracing::warn!(variable = name, "a proxy that is not a URL is ignored");
             }

@@ -16,6 +16,7 @@ fn settings(allowed: &[&str]) -> HttpSettings {
     HttpSettings {
         max_buffered: 1 << 20,
         allowed_variables: allowed.iter().map(ToString::to_string).collect(),
+        deny: Vec::new(),
         environment: environment.map(|(name, value)| (OsString::from(name), OsString::from(value))).into(),
     }
 }

@@ -7,6 +7,7 @@
 mod entries;
 mod error;
 mod glob;
+pub mod hosts;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::{code, strict};
@@ -131,6 +132,47 @@ impl Message {
             Some(result) => Ok(Self::Response { id, outcome: Ok(result) }),
             None => Err(Malformed("a message needs `method`, `result` or `error`".into())),
         }
+    }
+}
+
+/// An answer to a request of this side. Its result is not decoded, so that its size costs no more than its text.
+#[derive(Debug)]
+pub struct Answer {
+    /// The id of the request.
+    pub id: RequestId,
+    /// Its outcome.
+    pub outcome: Result<Box<RawValue>, ErrorObject>,
+}
+
+/// The members that tell an answer.
+#[derive(Deserialize)]
+struct AnswerMembers<'a> {
+    id: Value,
+    #[serde(default, borrow, deserialize_with = "present")]
+    method: Option<&'a RawValue>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(default)]
+    error: Option<ErrorObject>,
+}
+
+/// Null is a value here.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    Deserialize::deserialize(deserializer).map(Some)
+}
+
+impl Answer {
+    /// The answer that a text is, if it is one. What is none is for [`Message::parse`].
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let members: AnswerMembers<'_> = serde_json::from_slice(text).ok()?;
+        let id = RequestId::from_value(members.id).ok()?;
+        let outcome = match (members.method, members.error, members.result) {
+            (None, Some(error), _) => Err(error),
+            (None, None, Some(result)) => Ok(result.to_owned()),
+            _ => return None,
+        };
+        Some(Self { id, outcome })
     }
 }
 
@@ -288,10 +330,40 @@ mod tests {
         assert!(malformed(&nested(128)));
     }
 
+    #[test]
+    fn an_answer_is_told_from_other_messages() {
+        let parse = |text: &str| Answer::parse(text.as_bytes());
+        for (text, raw) in [
+            (r#"{"id":7,"result":{"a": [1]},"extra":{}}"#, r#"{"a": [1]}"#),
+            (r#"{"error":null,"result":null,"id":7}"#, "null"),
+        ] {
+            let answer = parse(text).unwrap();
+            assert_eq!(answer.id, RequestId::Integer(7));
+            assert_eq!(answer.outcome.unwrap().get(), raw);
+        }
+        let failed = parse(r#"{"id":"x","result":1,"error":{"code":-1,"message":"m"}}"#).unwrap();
+        assert_eq!(failed.outcome.unwrap_err(), ErrorObject::new(-1, "m"));
+        for text in [
+            r#"{"id":1,"method":"m","result":1}"#,
+            r#"{"id":1,"method":null,"result":1}"#,
+            r#"{"id":1}"#,
+            r#"{"result":1}"#,
+            r#"{"id":null,"result":1}"#,
+            r#"{"id":1,"result":1,"result":2}"#,
+            r#"{"id":1,"result":{]}"#,
+            r#"{"id":1,"result":1} {}"#,
+            r#"{"id":1,"error":5}"#,
+            "[]",
+        ] {
+            assert!(parse(text).is_none(), "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_bytes_panic(bytes: Vec<u8>) {
             let _ = Message::parse(&bytes);
+            assert!(Answer::parse(&bytes).is_none_or(|_| Message::parse(&bytes).is_ok()));
         }
 
         #[test]

@@ -61,6 +61,11 @@ fn is_yes(value: &bool) -> bool {
     *value
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that skip_serializing_if wants")]
+fn is_no(value: &bool) -> bool {
+    !*value
+}
+
 fn null_is_yes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(true))
 }
@@ -317,6 +322,9 @@ pub struct CanonicalizeResponse {
 pub struct ReadDirectoryParams {
     /// The directory.
     pub path: PathUri,
+    /// List every link, with its text, also one that leads nowhere.
+    #[serde(default, deserialize_with = "null_is_no", skip_serializing_if = "is_no")]
+    pub links: bool,
     /// What the call may touch; none is no limit.
     #[serde(default)]
     pub sandbox: Option<SandboxContext>,
@@ -342,6 +350,9 @@ pub struct DirectoryEntry {
     /// The exact path, where `file_name` is not the exact name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathUri>,
+    /// Text of a link, where links were asked for; bytes that are none are U+FFFD.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_target: Option<String>,
 }
 
 /// Params of `fs/walk`.

@@ -76,7 +76,9 @@ impl Capture {
         let passed = spec.env.clone();
         let taken = timeout(self.limit, self.take(spec, mark, sandbox)).await;
         let (shell, fields) = taken.map_err(|_| CaptureError::Timeout(self.limit))??;
-        let snapshot = self.snapshot(fields, &passed)?;
+        // Megabytes may have to be taken apart.
+        let made = tokio::task::spawn_blocking(move || self.snapshot(fields, &passed)).await;
+        let snapshot = made.map_err(|_| CaptureError::BadRecord("it could not be taken apart"))??;
         let _ = timeout(GOODBYE, shell.let_go(held)).await;
         Ok(snapshot)
     }

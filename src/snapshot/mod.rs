@@ -1,8 +1,8 @@
 //! Remembered states of shells: what the start-up files do, done once and put back at each start.
 //!
-//! [`capture`] runs the start-up files under the conditions of one start and makes a [`Snapshot`]; [`restore`] is what a
-//! snapshot does to another start; [`cache`] remembers, per session, and lets one capture serve all who wait for it.
-//! What is particular to a kind of shell is in [`shell`]. The start-up files are hostile code: they get the time, the
+//! `capture` runs the start-up files under the conditions of one start and makes a [`Snapshot`]; `restore` is what a
+//! snapshot does to another start; `cache` remembers, per session, and lets one capture serve all who wait for it.
+//! What is particular to a kind of shell is in `shell`. The start-up files are hostile code: they get the time, the
 //! output and the environment that they are given, and end with what they started.
 //!
 //! A snapshot is in memory only: the variables in ours, the rest in a sealed file without a name. It is never logged.

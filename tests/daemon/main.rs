@@ -5,6 +5,7 @@
 mod confined;
 mod connection;
 mod control;
+mod copying;
 mod doctor;
 mod ending;
 mod endurance;

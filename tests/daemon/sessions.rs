@@ -272,6 +272,7 @@ async fn a_start_is_repeated_safely_on_a_later_connection(tty: bool) {
         expected["alreadyStarted"] = json!(true);
         assert_eq!(client.start(&same).await, expected);
     }
+    eventually("it has run", LIMIT, || directory.path().join("runs").exists()).await;
     client.ok("process/terminate", json!({"processId": start.id()})).await;
     client.finish(&start.id()).await;
     assert_eq!(client.start(&start).await["alreadyStarted"], true, "also after its end");

@@ -155,3 +155,73 @@ async fn variables_that_are_not_listed_are_refused() {
     let error = rpc.call(REQUEST, get(&web.url, header("PATH"))).await.unwrap_err();
     assert_eq!(error["code"], -32602);
 }
+
+/// Names in `/etc/hosts` of the machine lead to its own addresses.
+#[test_case("private", "127.0.0.1"; "private address")]
+#[test_case("private", "localhost"; "private name")]
+#[test_case("private", "2130706433"; "decimal")]
+#[test_case("private", "0x7f.1"; "hex and short")]
+#[test_case("private", "0177.0.0.1"; "octal")]
+#[test_case("private", "[::ffff:127.0.0.1]"; "mapped")]
+#[test_case("127.0.0.1", "localhost"; "the address of a name")]
+#[test_case("127.*.*.*", "127.0.0.1"; "a pattern of addresses")]
+#[test_case("local*", "LOCALHOST"; "a pattern of names")]
+#[tokio::test]
+async fn what_is_denied_is_not_reached(denial: &str, host: &str) {
+    let mut web = Web::start(|_| Act::Send(response("200 OK", b"reached"))).await;
+    let (_server, mut rpc) = server(&["--set", &format!("http.deny=internal.example,{denial}")]).await;
+    let url = web.url.replace("127.0.0.1", host);
+    let error = rpc.call(REQUEST, get(&url, json!({}))).await.unwrap_err();
+    assert_eq!((&error["code"], &error["data"]["kind"]), (&json!(-32603), &json!("denied")), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("http.deny"), "{error}");
+    assert!(web.seen.try_recv().is_err(), "it was reached");
+}
+
+#[tokio::test]
+async fn what_is_not_denied_is_reached_and_leads_nowhere_else() {
+    let mut other = Web::start(|_| Act::Send(response("200 OK", b"reached"))).await;
+    let target = other.url.replace("127.0.0.1", "localhost");
+    let redirect = format!("302 Moved\r\nLocation: {target}/");
+    let web = Web::start(move |path| {
+        Act::Send(if path == "/away" { response(&redirect, b"") } else { response("200 OK", b"here") })
+    })
+    .await;
+    let (_server, mut rpc) = server(&["--set", "http.deny=localhost,**.example.com"]).await;
+    let answer = rpc.call(REQUEST, get(&web.url, json!({}))).await.unwrap();
+    assert_eq!(answer["bodyBase64"], "aGVyZQ==");
+    let error = rpc.call(REQUEST, get(&format!("{}/away", web.url), json!({}))).await.unwrap_err();
+    assert_eq!(error["data"]["kind"], "denied", "{error}");
+    let answer =
+        rpc.call(REQUEST, get(&format!("{}/away", web.url), json!({"redirectPolicy": "stop"}))).await;
+    assert_eq!(answer.unwrap()["status"], 302);
+    assert!(other.seen.try_recv().is_err(), "the redirect was followed");
+}
+
+#[tokio::test]
+async fn a_proxy_is_no_way_around() {
+    let mut proxy = Web::start(|_| Act::Send(response("200 OK", b"through the proxy"))).await;
+    let environment = format!("HTTP_PROXY={}", proxy.url.replace("127.0.0.1", "localhost"));
+    let arguments = ["--set", "http.deny=private"];
+    let server = ServerProcess::start_with_environment(&arguments, &environment).await;
+    let mut rpc = Rpc::connect(server.url()).await;
+    let error = rpc.call(REQUEST, get("http://localhost:1/", json!({}))).await.unwrap_err();
+    assert_eq!(error["data"]["kind"], "denied", "{error}");
+    let error = rpc.call(REQUEST, get("http://unknown.invalid/", json!({}))).await.unwrap_err();
+    assert_eq!(error["data"]["kind"], "dns", "{error}");
+    assert!(proxy.seen.try_recv().is_err(), "the proxy was asked");
+    let answer = rpc.call(REQUEST, get("http://1.1.1.1/", json!({}))).await.unwrap();
+    assert_eq!(answer["status"], 200, "the proxy itself may be private");
+}
+
+#[test_case("*", "every host"; "everything")]
+#[test_case("http://a", "without scheme"; "a URL")]
+#[test_case("10.0.0.0/8", "without scheme"; "a range")]
+#[test_case("10.*", "all four parts"; "a part of an address")]
+#[test_case("a:80", "without scheme"; "a port")]
+fn denials_that_make_no_sense_stop_the_server(value: &str, why: &str) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_exec-server"));
+    let output = command.args(["config", "check", "--set", &format!("http.deny={value}")]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("http.deny") && text.contains(why), "{text}");
+}

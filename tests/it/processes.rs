@@ -1,9 +1,8 @@
 //! Rows P1 to P13 of the contract: the same for a process of this program and for one on a server.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use exec_server::backend::{ExecProcess, ExecServerError, RecvError, StartedExecProcess};
+use exec_server::backend::{ExecServerError, RecvError};
 use exec_server::environment::Environment;
 use exec_server::protocol::process::{
     ExecOutputStream, ExecParams, ProcessSignal, SandboxType, StartOptions, TerminalSize, WriteStatus,
@@ -16,30 +15,9 @@ use tokio::time::timeout;
 use crate::support::events::{Told, complete, next, read_to_close, rest, stdout};
 use crate::support::messages::{Fate, MessageProxy, Way};
 use crate::support::params::{exec, script};
+use crate::support::place::Place;
 use crate::support::server::ServerProcess;
 use crate::support::soon;
-
-/// Where a test runs; a server ends with it.
-struct Place {
-    environment: Environment,
-    _server: Option<ServerProcess>,
-}
-
-impl Place {
-    async fn new(remote: bool) -> Self {
-        let server = if remote { Some(ServerProcess::start().await) } else { None };
-        let url = server.as_ref().map(|server| server.url().to_owned());
-        Self { environment: Environment::create_for_tests(url).unwrap(), _server: server }
-    }
-
-    async fn start(&self, params: ExecParams) -> StartedExecProcess {
-        soon(self.environment.get_exec_backend().start(params)).await.unwrap()
-    }
-
-    async fn process(&self, params: ExecParams) -> Arc<dyn ExecProcess> {
-        self.start(params).await.process
-    }
-}
 
 /// P1, P2, P11.
 #[test_case(false; "local")]

@@ -215,3 +215,53 @@ proptest! {
         }
     }
 }
+
+mod spellings {
+    use super::*;
+    use crate::fsops::{Guard, Want};
+    use rustix::fs::FileType;
+    use rustix::io::Errno;
+
+    fn view(base: &Path, rules: &[(&str, Access)]) -> View {
+        let rules = rules.iter().map(|(name, access)| (base.join(name), *access)).collect();
+        View::of(&Ground::lay(&FilePolicy::new(rules, Vec::new())), None)
+    }
+
+    /// Where case does not count, two spellings have one inode; hard links have that too.
+    #[test]
+    fn another_spelling_of_a_ruled_path_is_that_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        fs::create_dir(base.join("w")).unwrap();
+        for name in ["w/secret", "w/OTHER"] {
+            fs::write(base.join(name), name).unwrap();
+        }
+        fs::hard_link(base.join("w/secret"), base.join("w/SECRET")).unwrap();
+        let view =
+            view(&base, &[("w", Access::Write), ("w/secret", Access::Deny), ("w/other", Access::Deny)]);
+        let wants = |name: &str, want| view.permits(&base.join(name), Some(FileType::RegularFile), want);
+        assert_eq!(wants("w/SECRET", Want::Read), Err(Errno::ACCESS));
+        assert_eq!(wants("w/Secret/below", Want::Write), Ok(()));
+        assert_eq!(wants("w/SECRET", Want::Displace), Err(Errno::BUSY));
+        // `other` is missing, and would come to be by this name.
+        assert_eq!(wants("w/OTHER", Want::Read), Err(Errno::ACCESS));
+        for name in ["w/.GIT", "w/.Git/hooks"] {
+            assert_eq!(wants(name, Want::Write), Err(Errno::ROFS), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_that_differ_in_case_are_two_where_it_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        fs::create_dir(base.join("w")).unwrap();
+        for name in ["w/secret", "w/Secret"] {
+            fs::write(base.join(name), name).unwrap();
+        }
+        let view = view(&base, &[("w", Access::Write), ("w/secret", Access::Deny)]);
+        let file = Some(FileType::RegularFile);
+        assert_eq!(view.permits(&base.join("w/Secret"), file, Want::Write), Ok(()));
+        assert_eq!(view.permits(&base.join("w/Secret"), file, Want::Displace), Ok(()));
+        assert_eq!(view.permits(&base.join("w/secret"), file, Want::Write), Err(Errno::ACCESS));
+    }
+}

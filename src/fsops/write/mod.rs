@@ -14,7 +14,8 @@ use rustix::io::Errno;
 
 use self::replace::{Obstacle, Temporary};
 use super::guard::Want;
-use super::place::{Place, remove_if_same};
+use super::opened::remove_if_same;
+use super::place::Place;
 use super::resolve::{self, follow_final_links};
 use super::{FsError, Links, Route};
 

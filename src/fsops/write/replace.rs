@@ -9,7 +9,8 @@ use rustix::io::{Errno, Result};
 
 use super::in_place::fill;
 use crate::fsops::guard::Want;
-use crate::fsops::place::{Directory, Place};
+use crate::fsops::opened::Directory;
+use crate::fsops::place::Place;
 use crate::fsops::resolve::{rename_to_new, same_file};
 
 /// Flags of an inode that people set and that a new file may lack.

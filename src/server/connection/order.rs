@@ -64,6 +64,11 @@ impl Lanes {
         (Place { number, keys, done }, Before(before))
     }
 
+    /// Whether nothing is in the lanes of these keys.
+    pub(super) fn are_free(&self, keys: &[Key]) -> bool {
+        keys.iter().all(|key| !self.tails.contains_key(key))
+    }
+
     /// Gives a place back.
     pub(super) fn leave(&mut self, place: Place) {
         place.done.cancel();
@@ -100,6 +105,7 @@ mod tests {
         assert!(before_other.done().now_or_never().is_some());
         assert!(before_second.done().now_or_never().is_none());
         assert!(lanes.changes().done().now_or_never().is_none());
+        assert!(!lanes.are_free(&path("a")) && lanes.are_free(&path("c")));
         lanes.leave(first);
         assert!(before_second.done().now_or_never().is_some());
         assert!(lanes.changes().done().now_or_never().is_some());

@@ -177,6 +177,11 @@ impl<T: Transport> Connection<T> {
         let (keys, changes_files): (Vec<Key>, bool) = work::file_keys(&call).unwrap_or_default();
         // It may have to wait for an open that is still queued, so it must not take a place from it.
         let takes_place = !matches!(call, Call::FsClose(_));
+        if self.lanes.are_free(&keys)
+            && let Some(reply) = work::at_once(&id, &call, &self.tools)
+        {
+            return self.reply(reply);
+        }
         let (place, before) = self.lanes.enter(keys, changes_files);
         let tools = self.tools.clone();
         let task: BoxFuture<'static, Done> = match call {

@@ -43,6 +43,9 @@ impl From<String> for Reply {
     }
 }
 
+/// What an entry of a listing weighs in an answer, roughly.
+const ENTRY_BYTES: usize = 100;
+
 /// A finished request.
 #[derive(Debug)]
 pub(super) struct Done {
@@ -125,6 +128,12 @@ async fn guarded<T>(id: &RequestId, work: impl Future<Output = (Reply, Option<T>
     }
 }
 
+/// The answer to a call on files that can be given without waiting for anything.
+pub(super) fn at_once(id: &RequestId, call: &Call, tools: &Tools) -> Option<Reply> {
+    let Call::FsGetMetadata(params) = call else { return None };
+    tools.files.get_metadata_at_once(params).map(|outcome| encode(id, outcome))
+}
+
 /// Does a call on files or settings.
 pub(super) async fn files(
     id: RequestId,
@@ -168,11 +177,24 @@ async fn on_files(id: &RequestId, call: Call, tools: Tools) -> Reply {
         Call::FsReadFile(params) => {
             let room = Arc::clone(&tools.large).acquire_owned().await.ok();
             let outcome = files.read_file(params).await;
-            Reply { text: encode_blocking(id, outcome).await, _room: room }
+            let size = outcome.as_ref().map_or(0, |content| content.data_base64.as_slice().len());
+            Reply { text: encode_sized(id, outcome, size).await, _room: room }
         }
-        Call::FsWalk(params) => encode_blocking(id, files.walk(params).await).await.into(),
-        Call::FsReadDirectory(params) => encode_blocking(id, files.read_directory(params).await).await.into(),
-        Call::FsReadBlock(params) => encode_blocking(id, files.read_block(params).await).await.into(),
+        Call::FsWalk(params) => {
+            let outcome = files.walk(params).await;
+            let size = outcome.as_ref().map_or(0, |tree| tree.entries.len() * ENTRY_BYTES);
+            encode_sized(id, outcome, size).await.into()
+        }
+        Call::FsReadDirectory(params) => {
+            let outcome = files.read_directory(params).await;
+            let size = outcome.as_ref().map_or(0, |listed| listed.entries.len() * ENTRY_BYTES);
+            encode_sized(id, outcome, size).await.into()
+        }
+        Call::FsReadBlock(params) => {
+            let outcome = files.read_block(params).await;
+            let size = outcome.as_ref().map_or(0, |block| block.chunk.as_slice().len());
+            encode_sized(id, outcome, size).await.into()
+        }
         Call::FsWriteFile(params) => encode(id, files.write_file(params).await),
         Call::FsOpen(params) => encode(id, files.open(params).await),
         Call::FsWriteBlock(params) => encode(id, files.write_block(params).await),
@@ -203,12 +225,14 @@ fn encode<R: serde::Serialize, E: IntoErrorObject>(id: &RequestId, outcome: Resu
     answers::answer(id, outcome.map_err(IntoErrorObject::into_error_object)).into()
 }
 
-async fn encode_blocking<R, E>(id: &RequestId, outcome: Result<R, E>) -> String
+/// Encodes an answer of about this size, a large one on a blocking thread.
+async fn encode_sized<R, E>(id: &RequestId, outcome: Result<R, E>, size: usize) -> String
 where
     R: serde::Serialize + Send + 'static,
     E: IntoErrorObject,
 {
     match outcome {
+        Ok(result) if size as u64 <= LARGE_ANSWER => answers::success(id, &result),
         Ok(result) => {
             let owned = id.clone();
             let encoding = spawn_blocking(move || answers::success(&owned, &result));
@@ -317,9 +341,9 @@ async fn whole_response(id: &RequestId, params: RequestParams, tools: &Tools) ->
     };
     match fetched.await {
         Ok((status, headers, body, room)) => {
-            let is_large = body.len() as u64 > LARGE_ANSWER;
+            let size = body.len();
             let response = Ok::<_, HttpError>(Response { status, headers, body: body.into() });
-            let text = if is_large { encode_blocking(id, response).await } else { encode(id, response).text };
+            let text = encode_sized(id, response, size).await;
             Reply { text, _room: room }
         }
         Err(error) => answers::failure(id, &error.into_error_object()).into(),

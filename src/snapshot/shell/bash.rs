@@ -99,12 +99,9 @@ impl Answer {
             match tag.as_slice() {
                 b"set" => answer.options = text(value),
                 b"shopt" => answer.shopts = text(value),
-                b"set-names" => answer.option_names = option_names(&value),
-                b"shopt-names" => answer.shopt_names = option_names(&value),
-                b"functions" => answer.functions = value,
+                b"names" => answer.read_names(&value),
+                b"functions" => (answer.attributes, answer.functions) = split_after(value, b"declare -f"),
                 b"tools" => answer.tools = value,
-                b"attributes" => answer.attributes = value,
-                b"aliases" => answer.aliases = value,
                 b"array" => answer.arrays.push((identifier(value)?, field(&mut fields)?)),
                 b"export" => answer.exported.push((value, field(&mut fields)?)),
                 b"readable" => answer.readable = true,
@@ -114,6 +111,16 @@ impl Answer {
             }
         }
         Ok(answer)
+    }
+
+    /// Lines `set -o NAME` or `set +o NAME`, then `shopt -s NAME` or `shopt -u NAME`, then the aliases, whose lines may
+    /// be anything.
+    fn read_names(&mut self, lines: &[u8]) {
+        let (options, rest) = split_after(lines.to_vec(), b"set ");
+        let (shopts, aliases) = split_after(rest, b"shopt ");
+        self.option_names = option_names(&options);
+        self.shopt_names = option_names(&shopts);
+        self.aliases = aliases;
     }
 
     /// What puts the state back. Everything is defined before the options that change how bash reads, but for the last
@@ -159,7 +166,7 @@ impl Answer {
             let Some(rest) = line.strip_prefix(b"declare -f") else { continue };
             let Some(space) = rest.iter().position(|byte| *byte == b' ') else { continue };
             let (flags, name) = (&rest[..space], &rest[space + 1..]);
-            if !flags.is_empty() && flags.iter().all(u8::is_ascii_lowercase) && !is_tool(name) {
+            if !flags.is_empty() && flags.iter().all(u8::is_ascii_lowercase) {
                 push_line(script, &[b"declare -f", flags, b" ", &quoted(name)].concat());
             }
         }
@@ -205,6 +212,16 @@ fn has(list: &str, name: &str) -> bool {
     list.split(':').any(|one| one == name)
 }
 
+/// The lines at the beginning that begin so, and the rest.
+fn split_after(text: Vec<u8>, beginning: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let mut end = 0;
+    while text[end..].starts_with(beginning) {
+        end += text[end..].iter().position(|byte| *byte == b'\n').map_or(text.len() - end, |line| line + 1);
+    }
+    let rest = text[end..].to_vec();
+    (text[..end].to_vec(), rest)
+}
+
 /// The names in lines such as `set +o NAME` or `shopt -s NAME`.
 fn option_names(lines: &[u8]) -> Vec<String> {
     let names =
@@ -213,9 +230,4 @@ fn option_names(lines: &[u8]) -> Vec<String> {
         !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte))
     };
     names.filter(is_name).map(|name| String::from_utf8_lossy(name).into_owned()).collect()
-}
-
-/// What the end of the script runs, so that functions of these names come after it.
-fn is_tool(function: &[u8]) -> bool {
-    [b"declare".as_slice(), b"set", b"shopt"].contains(&function)
 }

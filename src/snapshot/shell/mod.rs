@@ -153,8 +153,8 @@ fn identifier(name: Vec<u8>) -> Result<Vec<u8>, CaptureError> {
     if is_identifier(&name) { Ok(name) } else { Err(CaptureError::BadRecord("an array has a strange name")) }
 }
 
-/// What `wc`, found by the profile's PATH, makes of the state: a number, where the PATH leads to the tools of a script.
-/// Its answer decides nothing.
+/// What `wc`, found by the profile's PATH, says of nothing: 0, where the PATH leads to the tools of a script. It decides
+/// nothing.
 fn note_count(answer: &[u8]) {
     let is_number = std::str::from_utf8(answer).is_ok_and(|text| text.trim().parse::<usize>().is_ok());
     if !is_number {

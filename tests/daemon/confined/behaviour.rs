@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
-use super::{Policy, Room, special};
+use super::{DAEMON, Policy, Room, special};
 use crate::support::{Client, Daemon, base64, unbase64};
 
 struct Scene {
@@ -172,6 +172,31 @@ async fn of_devices_and_of_proc_only_the_plain_ones_are_there() {
         let chmod = scene.call("fs/setPermissions", "/dev/null", json!({"mode": "0666"}), &context).await;
         assert_eq!(chmod, refused(-32600, "permissionDenied"));
     }
+}
+
+/// A `proc` file system is what it is, wherever it is mounted.
+#[tokio::test]
+async fn a_second_proc_tells_nothing() {
+    let room = Room::new();
+    let place = room.at("w/sub").display().to_string();
+    let mounted = "mount --rbind /proc \"$0\" && exec \"$@\"";
+    let daemon = Daemon::setup()
+        .wrapper(&["unshare", "-rm", "sh", "-c", mounted, &place])
+        .variable("TEST_SECRET", DAEMON)
+        .start()
+        .await;
+    let client = daemon.client().await;
+    let (context, _) = room.policy(Policy::WorkspaceWrite);
+    for name in ["meminfo", "self/environ", "self/root/etc/passwd", "self", "self/fd/0", "thread-self/comm"] {
+        let path = room.uri(&format!("w/sub/{name}"));
+        client.ok("fs/getMetadata", json!({"path": path})).await;
+        for method in ["fs/readFile", "fs/open", "fs/readDirectory"] {
+            let call = json!({"path": path, "handleId": "h", "sandbox": context});
+            assert_eq!(client.error(method, call).await.kind(), "notFound", "{method} {name}");
+        }
+    }
+    let top = json!({"path": room.uri("w/sub"), "sandbox": context});
+    assert_eq!(client.error("fs/readDirectory", top).await.kind(), "notFound");
 }
 
 #[tokio::test]

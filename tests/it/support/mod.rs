@@ -3,10 +3,12 @@
 pub(crate) mod events;
 pub(crate) mod messages;
 pub(crate) mod params;
+pub(crate) mod place;
 pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod scripted;
 pub(crate) mod server;
+pub(crate) mod tree;
 pub(crate) mod web;
 
 use std::time::Duration;

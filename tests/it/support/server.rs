@@ -25,6 +25,14 @@ impl ServerProcess {
         Self::spawn(command).await
     }
 
+    /// A server with more arguments and one more variable, `NAME=value`.
+    pub(crate) async fn start_with_environment(arguments: &[&str], variable: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_exec-server"));
+        let (name, value) = variable.split_once('=').unwrap();
+        command.args(["--listen", "ws://127.0.0.1:0"]).args(arguments).env(name, value);
+        Self::spawn(command).await
+    }
+
     /// A server that another program runs.
     pub(crate) async fn start_under(program: &[&str]) -> Self {
         let mut command = Command::new(program[0]);

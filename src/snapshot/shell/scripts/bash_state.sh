@@ -5,16 +5,14 @@ _@MARK@_set=$SHELLOPTS _@MARK@_shopt=$BASHOPTS _@MARK@_posix=${POSIXLY_CORRECT+=
 \trap - DEBUG ERR RETURN
 \set +aekuvx -f
 IFS=$' \t\n'
-_@MARK@_functions=$(\unset -f declare set shopt @WITHHELD@ && \unset -v POSIXLY_CORRECT && \declare -f) || \exit
+_@MARK@_functions=$(\unset -f declare set shopt @WITHHELD@ && \unset -v POSIXLY_CORRECT && { \declare -F; \declare -f; }) || \exit
 _@MARK@_tools=$(\unset -f typeset @WITHHELD@ && \unset -v POSIXLY_CORRECT && { \typeset -f declare set shopt || [[ x ]]; }) || \exit
-_@MARK@_attributes=$(\unset -f declare @WITHHELD@ && \unset -v POSIXLY_CORRECT && \declare -F) || \exit
 (
 \unset -f alias compgen declare eval printf shopt wc
 \unset -v POSIXLY_CORRECT
 IFS=$'\n'
-_@MARK@_out=(shell bash set "$_@MARK@_set" shopt "$_@MARK@_shopt" set-names "$(\shopt -op)" shopt-names "$(\shopt -p)")
-_@MARK@_out+=(functions "$_@MARK@_functions" tools "$_@MARK@_tools" attributes "$_@MARK@_attributes")
-_@MARK@_out+=(aliases "$(\alias -p)")
+_@MARK@_out=(shell bash set "$_@MARK@_set" shopt "$_@MARK@_shopt" names "$(\shopt -op; \shopt -p; \alias -p)")
+_@MARK@_out+=(functions "$_@MARK@_functions" tools "$_@MARK@_tools")
 if case x in x) ;; esac </dev/fd/0; then _@MARK@_out+=(descriptors ''); fi
 # Parsed as it will be at the restore, and not run.
 if (\shopt -u expand_aliases; \shopt -s extglob; \eval "_@MARK@ () { [[ x ]]
@@ -34,7 +32,7 @@ case $_@MARK@_posix in =*) POSIXLY_CORRECT=${_@MARK@_posix#=} ;; esac
 for _@MARK@_name in $(\compgen -e); do
   if [[ -v $_@MARK@_name ]]; then _@MARK@_out+=(export "$_@MARK@_name" "${!_@MARK@_name}"); fi
 done
-_@MARK@_out+=(wc "$(\printf '%s' "$_@MARK@_functions" | \wc -c)")
+_@MARK@_out+=(wc "$(\wc -c </dev/null)")
 # A background job may print in between. Lengths are in bytes.
 LC_ALL=C _@MARK@_total=0
 for _@MARK@_name in "${_@MARK@_out[@]}"; do _@MARK@_total=$((_@MARK@_total + ${#_@MARK@_name})); done

@@ -7,7 +7,7 @@ _@MARK@_aliases=$(\unset -f alias; \alias)
 \unset -f printf wc
 \set -- shell sh options "$_@MARK@_options" exports "$_@MARK@_exports" aliases "$_@MARK@_aliases"
 if (\: </dev/fd/0); then \set -- "$@" descriptors ''; fi
-\set -- "$@" wc "$(\printf '%s' "$_@MARK@_exports" | \wc -c)"
+\set -- "$@" wc "$(\wc -c </dev/null)"
 # A background job may print in between.
 _@MARK@_total=0
 for _@MARK@_field in "$@"; do _@MARK@_total=$((_@MARK@_total + ${#_@MARK@_field})); done

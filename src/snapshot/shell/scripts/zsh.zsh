@@ -40,7 +40,7 @@ else _@MARK@_remove=(unset -f); fi
 "${_@MARK@_remove[@]}" print wc TRAPDEBUG TRAPERR TRAPZERR
 # Read as they will be at the restore.
 if [[ -z "$( { functions=("${(@kv)functions[@]}"); } 2>&1 )" ]]; then _@MARK@_out+=(readable ''); fi
-_@MARK@_out+=(wc "$(\print -rn -- "${(j::)_@MARK@_out}" | \wc -c)")
+_@MARK@_out+=(wc "$(\wc -c </dev/null)")
 # A background job may print in between. Lengths are in bytes.
 options[multibyte]=off _@MARK@_total=0
 for _@MARK@_value in "${_@MARK@_out[@]}"; do (( _@MARK@_total += $#_@MARK@_value )); done
