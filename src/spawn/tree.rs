@@ -5,6 +5,7 @@
 //! As the server is a child subreaper, every member is a descendant of the server, so a stranger that got a recycled
 //! process id is never taken for one. Signals go through a pidfd that was opened before the last look.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -34,6 +35,12 @@ pub struct Scope {
 /// A pipe, a socket or a terminal, by what `/proc/PID/fd` calls it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Stream(pub String);
+
+impl Borrow<str> for Stream {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
 
 /// What is known of a process from one look at `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,7 +242,7 @@ fn holds(pid: i32, streams: &HashSet<Stream>) -> bool {
     descriptors
         .flatten()
         .filter_map(|entry| fs::read_link(entry.path()).ok())
-        .any(|target| target.to_str().is_some_and(|target| streams.contains(&Stream(target.to_owned()))))
+        .any(|target| target.to_str().is_some_and(|target| streams.contains(target)))
 }
 
 fn look() -> HashMap<i32, Seen> {
