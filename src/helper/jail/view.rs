@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, fchmod, fstat, mkdirat, open, openat, symlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, fchmod, fstat, mkdirat, open, openat, statx, symlinkat};
 use rustix::io::{Errno, Result};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{fchdir, pivot_root};
@@ -21,14 +21,17 @@ pub(super) fn build(view: &View, terminal: bool) -> Done<()> {
     let host = open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(facility("/"))?;
     mounts::make_private(host.as_fd()).map_err(facility("private mounts"))?;
+    // Before anything is mounted here, so that the copy holds nothing but what the server sees.
+    let copy = host_copy(&view.base, host.as_fd()).map_err(facility("the root"))?;
     let scratch = scratch(host.as_fd()).map_err(facility("tmpfs"))?;
-    let root = base(&view.base, host.as_fd(), scratch.as_fd()).map_err(facility("the root"))?;
+    let root = base(&view.base, copy, scratch.as_fd()).map_err(facility("the root"))?;
     own_parts(root.as_fd(), view, terminal, host.as_fd(), scratch.as_fd())?;
     for (number, layer) in view.layers.iter().enumerate() {
         let place = Place { root: root.as_fd(), host: host.as_fd(), scratch: scratch.as_fd() };
         place.put(layer, number).map_err(|errno| about(layer, errno))?;
     }
-    enter(root.as_fd()).map_err(facility("pivot_root"))
+    enter(root.as_fd()).map_err(facility("pivot_root"))?;
+    is_alone(root.as_fd()).map_err(facility("the old root"))
 }
 
 /// What the view needs of its own: a file system in memory, put where only descriptors find it.
@@ -39,12 +42,20 @@ fn scratch(host: BorrowedFd<'_>) -> Result<OwnedFd> {
     Ok(scratch)
 }
 
+fn host_copy(base: &Base, host: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
+    match base {
+        Base::Host { writable: true } => mounts::copy(host, NO_PRIVILEGES).map(Some),
+        Base::Host { writable: false } => mounts::copy(host, NO_PRIVILEGES | READ_ONLY).map(Some),
+        Base::Empty(_) => Ok(None),
+    }
+}
+
 /// The new root, mounted so that it can be moved into.
-fn base(base: &Base, host: BorrowedFd<'_>, scratch: BorrowedFd<'_>) -> Result<OwnedFd> {
-    let root = match base {
-        Base::Host { writable: true } => mounts::copy(host, NO_PRIVILEGES)?,
-        Base::Host { writable: false } => mounts::copy(host, NO_PRIVILEGES | READ_ONLY)?,
-        Base::Empty(skeleton) => {
+fn base(base: &Base, copy: Option<OwnedFd>, scratch: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let root = match (base, copy) {
+        (Base::Host { .. }, Some(copy)) => copy,
+        (Base::Host { .. }, None) => return Err(Errno::INVAL),
+        (Base::Empty(skeleton), _) => {
             let top = directory(scratch, ROOT, 0o755, skeleton)?;
             mounts::copy(top, NO_PRIVILEGES | READ_ONLY)?
         }
@@ -148,10 +159,24 @@ pub(super) fn file(at: BorrowedFd<'_>, path: &Path, mode: u32) -> Result<OwnedFd
 fn enter(root: BorrowedFd<'_>) -> Result<()> {
     fchdir(root)?;
     pivot_root(".", ".")?;
-    // The old root now lies on the new one.
+    // The old root now lies on the new one, and the scratch file system on that.
+    unmount(".", UnmountFlags::DETACH)?;
     unmount(".", UnmountFlags::DETACH)?;
     rustix::process::chdir("/")
 }
+
+/// Whoever goes up to the root must arrive at the new one: what lay on it would be entered instead.
+fn is_alone(root: BorrowedFd<'_>) -> Result<()> {
+    let up = openat(root, "proc/..", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let id = |fd: BorrowedFd<'_>| {
+        statx(fd, "", AtFlags::EMPTY_PATH, MOUNT_ID).map(|at| (at.stx_mask, at.stx_mnt_id))
+    };
+    let (up, root) = (id(up.as_fd())?, id(root)?);
+    let known = StatxFlags::from_bits_retain(root.0).contains(MOUNT_ID);
+    if known && up.1 == root.1 { Ok(()) } else { Err(Errno::BUSY) }
+}
+
+const MOUNT_ID: StatxFlags = StatxFlags::MNT_ID;
 
 fn about(layer: &Layer, errno: Errno) -> Failure {
     let what = layer.path.as_path().display().to_string();

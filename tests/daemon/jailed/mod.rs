@@ -1,5 +1,6 @@
 //! Programs under a sandbox context: what they reach, and that they are otherwise what they are outside.
 
+mod attempts;
 mod backends;
 mod landlock;
 mod network;

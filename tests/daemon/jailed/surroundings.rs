@@ -88,6 +88,31 @@ async fn the_host_is_out_of_sight() {
     assert_eq!(lines, [format!("{devices}/dev/pts: ptmx  /dev/shm: 0"), "end".to_owned()]);
 }
 
+/// There is one root, and nothing of the old one is mounted any more.
+#[tokio::test]
+async fn the_old_root_is_gone() {
+    let daemon = Daemon::start().await;
+    let client = daemon.client().await;
+    let area = Area::new();
+    for (policy, writable) in [
+        (area.read_only(), vec![]),
+        (area.restricted_read(), vec![]),
+        (area.workspace_write(), vec![area.w.clone()]),
+    ] {
+        let run = client.run(&area.sh("cat /proc/self/mountinfo", policy)).await;
+        let fields = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let text = run.text();
+        let mounts: Vec<_> = text.lines().map(fields).collect();
+        assert_eq!(mounts.iter().filter(|mount| mount[4] == "/").count(), 1, "{text}");
+        let own = |path: &str| {
+            path.starts_with("/dev/") || writable.iter().any(|root| path == root.to_str().unwrap())
+        };
+        for mount in &mounts {
+            assert!(mount[5].starts_with("ro,") || own(&mount[4]), "{mount:?}");
+        }
+    }
+}
+
 /// What depends on shared memory, semaphores, pipes and sockets of its own works.
 #[tokio::test]
 async fn programs_that_need_shared_memory_work() {
