@@ -7,6 +7,7 @@ use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 use test_case::test_case;
 
+use super::support::sandbox::{read_only, workspace};
 use super::support::{Client, Daemon, LIMIT, Marker, Run, Start, eventually, machine, work_dir};
 
 /// A home whose start-up file counts how often it runs.
@@ -483,4 +484,38 @@ async fn a_background_job_that_prints_does_not_spoil_the_state() {
             "{round} {answer}"
         );
     }
+}
+
+#[test_case("bash"; "bash")]
+#[test_case("zsh"; "zsh")]
+#[tokio::test]
+async fn start_up_files_run_in_the_sandbox_of_their_start(shell: &str) {
+    let daemon = Daemon::start().await;
+    let client = daemon.client().await;
+    let write = "( : > \"$HOME/written\" ) 2>/dev/null && export COULD_WRITE=1\n";
+    let home = Home::new(shell, &format!("{write}{HELPER}"));
+    let start = || home.start(shell, "helper; printf \" ${COULD_WRITE-no}\"");
+    for state in ["captured", "restored"] {
+        told(&client, &start().with("sandbox", read_only("restricted")), state, "helper no").await;
+    }
+    assert!(!home.path().join("written").exists());
+    // The state of one sandbox is never put back in another, nor without one.
+    for state in ["captured", "restored", "restored"] {
+        let sandbox = workspace(home.path(), "restricted");
+        told(&client, &start().with("sandbox", sandbox), state, "helper 1").await;
+    }
+    assert_eq!(home.runs(), 1, "in a sandbox without network they are not read again");
+    told(&client, &start(), "captured", "helper 1").await;
+}
+
+#[tokio::test]
+async fn what_stays_in_the_background_of_a_sandbox_ends_with_the_capture() {
+    let daemon = Daemon::start().await;
+    let client = daemon.client().await;
+    let marker = Marker::new();
+    let home = Home::new("bash", &format!("sleep 60 >/dev/null 2>&1 </dev/null &\n{HELPER}"));
+    let policy = home.policy(json!({"set": {"HOME": home.path(), Marker::NAME: marker.value()}}));
+    let start = home.start("bash", PROBE).with("envPolicy", policy).with("sandbox", read_only("restricted"));
+    told(&client, &start, "captured", "helper").await;
+    eventually("it has ended", LIMIT, || marker.pids().is_empty()).await;
 }
