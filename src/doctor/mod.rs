@@ -1,6 +1,6 @@
 //! What this machine can do for the server, what it cannot, why, and what would change that.
 //!
-//! Looking and judging are apart: [`surroundings`] collects facts, everything else turns them into words, so that the
+//! Looking and judging are apart: `surroundings` collects facts, everything else turns them into words, so that the
 //! advice for hosts of every kind can be tested on one.
 
 mod kernel;

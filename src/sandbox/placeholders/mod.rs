@@ -6,11 +6,11 @@
 //!
 //! * A placeholder is always a directory, also where a file is to be kept away: only a directory is removed by one
 //!   step that fails if somebody has put something into it meanwhile.
-//! * It is known by its mode ([`spot`]), which it has from its first moment. What is not marked so, or is not empty,
+//! * It is known by its mode (`spot`), which it has from its first moment. What is not marked so, or is not empty,
 //!   is never removed.
 //! * Several servers may share one. Each holds a shared lock on the directory, and only who gets the exclusive lock
 //!   removes it.
-//! * Its path is in a journal ([`journal`]) before it exists and until it is gone. The guard has the journal too and
+//! * Its path is in a journal (`journal`) before it exists and until it is gone. The guard has the journal too and
 //!   outlives the server; where the state directory can be written, the next server finds it as well.
 //!
 //! Everything here blocks, on the file system of the path; call it where blocking is allowed.
