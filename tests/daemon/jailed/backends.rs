@@ -92,14 +92,33 @@ async fn mechanisms_that_cannot_be_had_are_refused() {
 }
 
 /// What takes user namespaces from a server, and its capabilities too.
-const NO_NAMESPACES: [&str; 8] =
-    ["bwrap", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--dev-bind", "/", "/"];
+const NO_NAMESPACES: [&str; 9] = [
+    "bwrap",
+    "--die-with-parent",
+    "--unshare-user",
+    "--disable-userns",
+    "--cap-drop",
+    "ALL",
+    "--dev-bind",
+    "/",
+    "/",
+];
 
 /// Without user namespaces a server that has the capabilities itself makes the other ones.
 #[tokio::test]
 async fn capabilities_stand_in_for_user_namespaces() {
     let area = Area::new();
-    let wrapper = ["bwrap", "--unshare-user", "--disable-userns", "--cap-add", "ALL", "--dev-bind", "/", "/"];
+    let wrapper = [
+        "bwrap",
+        "--die-with-parent",
+        "--unshare-user",
+        "--disable-userns",
+        "--cap-add",
+        "ALL",
+        "--dev-bind",
+        "/",
+        "/",
+    ];
     let daemon = Daemon::setup().wrapper(&wrapper).start().await;
     let client = daemon.client().await;
     let script = "readlink /proc/self/ns/user; grep -E '^Cap(Eff|Bnd):' /proc/self/status; touch n; touch /usr/n 2>/dev/null; \
