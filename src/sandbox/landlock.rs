@@ -1,12 +1,14 @@
 //! Landlock rules: which paths may be opened for what.
 
 use std::os::fd::OwnedFd;
+use std::path::{Component, Path};
 
 use landlock::{
     ABI, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
     RulesetCreatedAttr, Scope,
 };
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+use rustix::io::Errno;
 
 use super::plan::{Grant, GrantAccess};
 
@@ -79,10 +81,26 @@ fn add(
 
 /// Not through links: paths are real, and what has become a link since is not what was meant.
 fn open(grant: &Grant) -> Option<(OwnedFd, bool)> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let path = openat2(CWD, grant.path.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?;
+    let path = grant.path.as_path();
+    let path = match openat2(CWD, path, PLACE, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        // Not every filter around this server knows the call.
+        Err(Errno::NOSYS | Errno::PERM) => step_by_step(path),
+        result => result,
+    };
+    let path = path.ok()?;
     let kind = FileType::from_raw_mode(fstat(&path).ok()?.st_mode);
     (kind != FileType::Symlink).then_some((path, kind == FileType::Directory))
+}
+
+const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+
+fn step_by_step(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let root = openat(CWD, "/", PLACE, Mode::empty())?;
+    path.components().try_fold(root, |parent, component| match component {
+        // A link on the way is no directory.
+        Component::Normal(name) => openat(&parent, name, PLACE, Mode::empty()),
+        _ => Ok(parent),
+    })
 }
 
 fn rights(access: GrantAccess) -> BitFlags<AccessFs> {
@@ -98,5 +116,26 @@ fn rights(access: GrantAccess) -> BitFlags<AccessFs> {
                 | AccessFs::IoctlDev
         }
         GrantAccess::Write => BitFlags::all(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_lead_where_the_path_does_and_through_no_link() {
+        let area = tempfile::tempdir().expect("a directory");
+        let real = area.path().canonicalize().expect("a real path");
+        std::fs::create_dir(real.join("d")).expect("a directory");
+        std::fs::write(real.join("d/f"), "").expect("a file");
+        std::os::unix::fs::symlink("d", real.join("l")).expect("a link");
+        let inode = |path: &OwnedFd| fstat(path).expect("a description").st_ino;
+        let open = |path: &Path| openat(CWD, path, PLACE, Mode::empty()).expect("an open file");
+        for path in [real.join("d/f"), real.join("d"), real.clone(), "/".into()] {
+            assert_eq!(inode(&step_by_step(&path).expect("an open file")), inode(&open(&path)), "{path:?}");
+        }
+        assert_eq!(step_by_step(&real.join("l/f")).expect_err("a link on the way"), Errno::NOTDIR);
+        assert_eq!(step_by_step(&real.join("none")).expect_err("nothing there"), Errno::NOENT);
     }
 }
