@@ -1,8 +1,10 @@
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::{FsError, Links, Route, resolve};
 
@@ -27,11 +29,24 @@ pub fn read_file<'a>(path: impl Into<Route<'a>>, links: Links, limit: u64) -> Re
     content
         .try_reserve_exact(expected)
         .map_err(|_| FsError::failed(format_args!("no memory to read '{}'", path.display())))?;
-    (&file)
-        .take(limit.saturating_add(1))
-        .read_to_end(&mut content)
-        .map_err(|error| FsError::io("read", path, &error))?;
+    let failed = |error: &io::Error| FsError::io("read", path, error);
+    fill(&file, &mut content).map_err(|errno| failed(&errno.into()))?;
+    // Files of `/proc` say that they are empty, and a file may grow.
+    let rest = limit.saturating_add(1).saturating_sub(content.len() as u64);
+    (&file).take(rest).read_to_end(&mut content).map_err(|error| failed(&error))?;
     if content.len() as u64 > limit { Err(too_large(path, limit)) } else { Ok(content) }
+}
+
+/// Reads until the room that a buffer has is full, or the file has ended: mostly in one call.
+fn fill(file: &File, content: &mut Vec<u8>) -> rustix::io::Result<()> {
+    while content.len() < content.capacity() {
+        match rustix::io::read(file, spare_capacity(content)) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 /// Opens a regular file for reading; says its size.

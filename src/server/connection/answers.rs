@@ -7,7 +7,7 @@ use crate::process::log::{Chunk, Event, Exit};
 use crate::protocol::envelope::{
     ErrorObject, OutgoingError, OutgoingNotification, OutgoingResult, RequestId,
 };
-use crate::protocol::fs::{MissingChanged, MissingChangedParams};
+use crate::protocol::fs::{MissingChanged, MissingChangedParams, ReadBlockResponse, ReadFileResponse};
 use crate::protocol::process::{ClosedParams, ExitedParams, LostOutput, ProcessId};
 use crate::protocol::{MAX_MESSAGE_BYTES, NotificationMethod, code, http, process};
 use crate::session::ReadOutcome;
@@ -43,6 +43,33 @@ pub(super) fn answer<R: Serialize>(id: &RequestId, outcome: Result<R, ErrorObjec
         Ok(result) => success(id, &result),
         Err(error) => failure(id, &error),
     }
+}
+
+/// Encodes the answer to `fs/readFile`.
+pub(super) fn file(id: &RequestId, result: &ReadFileResponse) -> String {
+    bytes(id, "dataBase64", result.data_base64.as_slice(), "")
+}
+
+/// Encodes the answer to `fs/readBlock`.
+pub(super) fn block(id: &RequestId, result: &ReadBlockResponse) -> String {
+    let eof = if result.eof { r#","eof":true"# } else { r#","eof":false"# };
+    bytes(id, "chunk", result.chunk.as_slice(), eof)
+}
+
+/// Bytes go straight into the message: base64 holds nothing that JSON would have to escape.
+fn bytes(id: &RequestId, member: &str, bytes: &[u8], rest: &str) -> String {
+    let id_text = serde_json::to_string(id).unwrap_or_default();
+    let mut text = String::with_capacity(64 + id_text.len() + bytes.len().div_ceil(3) * 4);
+    text.push_str(r#"{"id":"#);
+    text.push_str(&id_text);
+    text.push_str(r#","result":{""#);
+    text.push_str(member);
+    text.push_str(r#"":""#);
+    STANDARD.encode_append(bytes, &mut text);
+    text.push('"');
+    text.push_str(rest);
+    text.push_str("}}");
+    fitting(id, text)
 }
 
 fn fitting(id: &RequestId, text: String) -> String {
@@ -173,6 +200,20 @@ pub(super) fn read(id: &RequestId, outcome: &ReadOutcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_encoded_as_the_wire_types_say() {
+        for id in [RequestId::Integer(7), RequestId::Text("a\"b".to_owned())] {
+            for content in [vec![], vec![0], vec![0xff; 1000], b"text".to_vec()] {
+                let read = ReadFileResponse { data_base64: content.clone().into() };
+                assert_eq!(file(&id, &read), success(&id, &read));
+                for eof in [false, true] {
+                    let read = ReadBlockResponse { chunk: content.clone().into(), eof };
+                    assert_eq!(block(&id, &read), success(&id, &read));
+                }
+            }
+        }
+    }
     use crate::protocol::envelope::Message;
     use crate::protocol::process::{AccountedRead, ExecOutputStream, OutputParams};
     use proptest::prelude::*;

@@ -178,22 +178,22 @@ async fn on_files(id: &RequestId, call: Call, tools: Tools) -> Reply {
             let room = Arc::clone(&tools.large).acquire_owned().await.ok();
             let outcome = files.read_file(params).await;
             let size = outcome.as_ref().map_or(0, |content| content.data_base64.as_slice().len());
-            Reply { text: encode_sized(id, outcome, size).await, _room: room }
+            Reply { text: encode_sized(id, outcome, size, answers::file).await, _room: room }
         }
         Call::FsWalk(params) => {
             let outcome = files.walk(params).await;
             let size = outcome.as_ref().map_or(0, |tree| tree.entries.len() * ENTRY_BYTES);
-            encode_sized(id, outcome, size).await.into()
+            encode_sized(id, outcome, size, answers::success).await.into()
         }
         Call::FsReadDirectory(params) => {
             let outcome = files.read_directory(params).await;
             let size = outcome.as_ref().map_or(0, |listed| listed.entries.len() * ENTRY_BYTES);
-            encode_sized(id, outcome, size).await.into()
+            encode_sized(id, outcome, size, answers::success).await.into()
         }
         Call::FsReadBlock(params) => {
             let outcome = files.read_block(params).await;
             let size = outcome.as_ref().map_or(0, |block| block.chunk.as_slice().len());
-            encode_sized(id, outcome, size).await.into()
+            encode_sized(id, outcome, size, answers::block).await.into()
         }
         Call::FsWriteFile(params) => encode(id, files.write_file(params).await),
         Call::FsOpen(params) => encode(id, files.open(params).await),
@@ -226,16 +226,21 @@ fn encode<R: serde::Serialize, E: IntoErrorObject>(id: &RequestId, outcome: Resu
 }
 
 /// Encodes an answer of about this size, a large one on a blocking thread.
-async fn encode_sized<R, E>(id: &RequestId, outcome: Result<R, E>, size: usize) -> String
+async fn encode_sized<R, E>(
+    id: &RequestId,
+    outcome: Result<R, E>,
+    size: usize,
+    encode: fn(&RequestId, &R) -> String,
+) -> String
 where
     R: serde::Serialize + Send + 'static,
     E: IntoErrorObject,
 {
     match outcome {
-        Ok(result) if size as u64 <= LARGE_ANSWER => answers::success(id, &result),
+        Ok(result) if size as u64 <= LARGE_ANSWER => encode(id, &result),
         Ok(result) => {
             let owned = id.clone();
-            let encoding = spawn_blocking(move || answers::success(&owned, &result));
+            let encoding = spawn_blocking(move || encode(&owned, &result));
             encoding.await.unwrap_or_else(|_| answers::failure(id, &interrupted()))
         }
         Err(error) => answers::failure(id, &error.into_error_object()),
@@ -343,7 +348,7 @@ async fn whole_response(id: &RequestId, params: RequestParams, tools: &Tools) ->
         Ok((status, headers, body, room)) => {
             let size = body.len();
             let response = Ok::<_, HttpError>(Response { status, headers, body: body.into() });
-            let text = encode_sized(id, response, size).await;
+            let text = encode_sized(id, response, size, answers::success).await;
             Reply { text, _room: room }
         }
         Err(error) => answers::failure(id, &error.into_error_object()).into(),
