@@ -26,9 +26,10 @@ mod view;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pub use self::error::SandboxError;
+use self::ground::Ground;
 use self::networked::NetworkedRuns;
 use self::placeholders::Placeholders;
 pub use self::prepare::{Held, Prepared, Wanted};
@@ -69,6 +70,8 @@ pub struct Sandboxes {
     pub networked: Arc<NetworkedRuns>,
     /// Known once it was needed; forgotten when it turns out wrong.
     host: Mutex<Option<Arc<Host>>>,
+    /// The real path of the state directory, once it is there.
+    state: OnceLock<PathBuf>,
 }
 
 impl Sandboxes {
@@ -76,7 +79,24 @@ impl Sandboxes {
     #[must_use]
     pub fn new(settings: SandboxSettings) -> Arc<Self> {
         let placeholders = Placeholders::new(settings.state_dir.as_deref());
-        Arc::new(Self { settings, placeholders, networked: Arc::default(), host: Mutex::default() })
+        let (networked, host, state) = (Arc::default(), Mutex::default(), OnceLock::new());
+        Arc::new(Self { settings, placeholders, networked, host, state })
+    }
+
+    /// Where this server keeps its state, if a policy shows it without meaning to: the token that it made is there.
+    /// Blocks on the file system, for a short time.
+    #[must_use]
+    pub fn exposed_state(&self, ground: &Ground) -> Option<PathBuf> {
+        let state = match self.state.get() {
+            Some(state) => state,
+            None => {
+                let found = ground::real_directory(self.settings.state_dir.as_deref()?)?;
+                self.state.get_or_init(|| found)
+            }
+        };
+        let rules = ground.rules();
+        let is_meant = rules.at(state).is_some() || rules.below(state).next().is_some();
+        (ground.access(state).reads() && !is_meant).then(|| state.clone())
     }
 
     /// What this machine can do. The first call tries it out, which blocks for some milliseconds.

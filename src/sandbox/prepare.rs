@@ -156,7 +156,8 @@ impl Sandboxes {
         cwd: Cwd,
     ) -> Result<Prepared, SandboxError> {
         let stand_in = cwd.hidden.then_some(cwd.path.as_path());
-        let (view, lease) = view::compose(ground, policy, &self.placeholders, stand_in)?;
+        let own = self.exposed_state(ground);
+        let (view, lease) = view::compose(ground, policy, &self.placeholders, stand_in, own)?;
         let shows_files = ground.rules().iter().any(|(_, rule)| rule.access.reads());
         let sockets = if namespaces.network { Sockets::Supervised } else { Sockets::Network };
         let jail = Jail {

@@ -56,8 +56,12 @@ impl Scope {
                 "useLegacyLandlock: that mechanism cannot enforce the entries of this policy; leave it out",
             )),
             Files::Limited(policy) => {
-                let placeholders = sandboxes.map(|sandboxes| &sandboxes.placeholders);
-                Ok(Self::Limited(Box::new(View::of(&Ground::lay(&policy), placeholders))))
+                let ground = Ground::lay(&policy);
+                let mut view = View::of(&ground, sandboxes.map(|sandboxes| &sandboxes.placeholders));
+                if let Some(state) = sandboxes.and_then(|sandboxes| sandboxes.exposed_state(&ground)) {
+                    view.deny(state);
+                }
+                Ok(Self::Limited(Box::new(view)))
             }
         }
     }

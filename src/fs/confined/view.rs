@@ -64,6 +64,12 @@ impl View {
         Self { rules, globs: ground.globs().to_vec(), folded, placeholders }
     }
 
+    /// Denies a directory that the policy says nothing of.
+    pub(super) fn deny(&mut self, directory: PathBuf) {
+        self.folded.insert(fold(&directory), directory.clone());
+        self.rules.entry(directory).insert_entry(Access::Deny);
+    }
+
     fn access(&self, path: &Path) -> Access {
         self.rule_at_or_above(path).map_or(Access::Hidden, |(_, access)| access)
     }

@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use serde_json::json;
 use test_case::test_case;
 
-use super::{Area, entry, forced, stderr};
-use crate::support::{Daemon, LIMIT, eventually};
+use super::{Area, entry, forced, special, stderr};
+use crate::support::{Daemon, LIMIT, eventually, uri};
 
 /// Kernel settings, and other files of `/proc` that change the machine, cannot be opened for writing.
 #[test_case("namespaces")]
@@ -29,6 +29,33 @@ async fn kernel_settings_cannot_be_written(backend: &str) {
     for policy in policies {
         assert_eq!(client.run(&area.sh(script, policy)).await.text(), "end\n");
     }
+}
+
+/// The token that the server made is for clients: programs and file calls do not find it, whatever else they may read.
+#[tokio::test]
+async fn the_state_of_the_server_is_not_shown() {
+    let area = Area::new();
+    let state = area.out.join("state");
+    std::fs::create_dir(&state).unwrap();
+    std::fs::write(state.join("token"), "SECRET").unwrap();
+    let daemon = Daemon::setup().set("server.state_dir", state.to_str().unwrap()).start().await;
+    let client = daemon.client().await;
+    let path = uri(&state.join("token"));
+    assert!(client.call("fs/readFile", json!({"path": path})).await.is_ok());
+    for policy in [area.read_only(), area.workspace_write(), area.restricted_read()] {
+        let script = format!("cat {0}/token; ls {0}; echo x > {0}/token; echo end", state.display());
+        let run = client.run(&area.sh(&script, policy.clone())).await;
+        assert_eq!(run.text(), "end\n");
+        for method in ["fs/readFile", "fs/remove"] {
+            let params = json!({"path": path, "sandbox": policy, "recursive": false, "force": false});
+            assert!(client.call(method, params).await.is_err(), "{method}");
+        }
+    }
+    assert_eq!(std::fs::read_to_string(state.join("token")).unwrap(), "SECRET");
+    // An entry of its own shows it.
+    let policy = area.context(&[special("root", "read"), entry(&state, "read")], "restricted");
+    let run = client.run(&area.sh(&format!("cat {}/token", state.display()), policy)).await;
+    assert_eq!(run.text(), "SECRET");
 }
 
 /// Whatever the request's environment names, nothing of it runs outside.
