@@ -19,8 +19,6 @@ use crate::support::{uri, work_dir};
 const OUTSIDE: &str = "SECRET-outside";
 const DENIED: &str = "SECRET-denied";
 const DAEMON: &str = "SECRET-of-the-daemon";
-/// A name that only a listing tells.
-const UNTOLD: &str = "SECRET-name";
 
 /// A workspace `w` full of traps, and a place `out` beside it.
 struct Room {
@@ -43,6 +41,11 @@ impl Room {
 
     fn uri(&self, name: &str) -> String {
         uri(&self.at(name))
+    }
+
+    /// A name that only a listing of this room tells: others stand open where only this one is denied.
+    fn untold(&self) -> String {
+        format!("SECRET-of-{}", self.base.file_name().unwrap().display())
     }
 
     /// Makes everything as it was in the beginning.
@@ -79,7 +82,7 @@ impl Room {
         for (file, content) in [
             ("out/secret", OUTSIDE),
             ("out/dir/inner", OUTSIDE),
-            ("out/SECRET-name", OUTSIDE),
+            (&format!("out/{}", self.untold()), OUTSIDE),
             ("w/f", "inside"),
             ("w/sub/g", "inside"),
             ("w/tree/t", "inside"),
@@ -208,11 +211,12 @@ impl Policy {
     const ALL: [Self; 4] = [Self::ReadOnly, Self::WorkspaceWrite, Self::RestrictedRead, Self::Denials];
 
     /// What no answer may contain.
-    fn secrets(self) -> &'static [&'static str] {
-        match self {
-            Self::ReadOnly | Self::WorkspaceWrite => &[DAEMON],
-            Self::RestrictedRead => &[DAEMON, OUTSIDE, UNTOLD],
-            Self::Denials => &[DAEMON, OUTSIDE, UNTOLD, DENIED],
-        }
+    fn secrets(self, room: &Room) -> Vec<String> {
+        let secrets: &[&str] = match self {
+            Self::ReadOnly | Self::WorkspaceWrite => return vec![DAEMON.to_owned()],
+            Self::RestrictedRead => &[DAEMON, OUTSIDE],
+            Self::Denials => &[DAEMON, OUTSIDE, DENIED],
+        };
+        secrets.iter().map(|secret| (*secret).to_owned()).chain([room.untold()]).collect()
     }
 }
