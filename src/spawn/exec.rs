@@ -351,7 +351,7 @@ extern "C" fn child(job: *mut c_void) -> c_int {
             ptr::null_mut::<u64>(),
             KERNEL_SIGSET_BYTES,
         );
-        let errno = execute(job);
+        let errno = execute(job.candidates, job.argv, job.env);
         job.failed_errno = errno;
         libc::_exit(127)
     }
@@ -383,20 +383,28 @@ unsafe fn close_range(first: u32, last: u32) -> bool {
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0_u32) == 0 }
 }
 
-/// Tries the candidates as `execvp` does: missing ones are passed over, a forbidden one is remembered.
-unsafe fn execute(job: &Job) -> c_int {
+/// Tries the candidates as `execvp` does: missing ones are passed over, a forbidden one is remembered. Returns only
+/// with the error.
+///
+/// # Safety
+/// The lists end with null, the first is not empty, and their strings end with nul. It makes system calls only.
+pub(crate) unsafe fn execute(
+    candidates: *const *const libc::c_char,
+    argv: *const *const libc::c_char,
+    env: *const *const libc::c_char,
+) -> c_int {
     let mut outcome = libc::ENOENT;
-    let mut candidate = job.candidates;
-    // SAFETY: the list ends with null; see `child`.
+    let mut candidate = candidates;
+    // SAFETY: the caller's promise.
     unsafe {
+        let on_a_search_path = !(*candidates.add(1)).is_null();
         while !(*candidate).is_null() {
-            libc::execve(*candidate, job.argv, job.env);
+            libc::execve(*candidate, argv, env);
             match *libc::__errno_location() {
                 libc::EACCES => outcome = libc::EACCES,
-                libc::ENOENT | libc::ENOTDIR if outcome == libc::EACCES => {}
                 libc::ENOENT => {}
                 // A component of the only candidate is a file; on a search path it is passed over.
-                libc::ENOTDIR if !(*candidate.add(1)).is_null() => {}
+                libc::ENOTDIR if on_a_search_path => {}
                 other => return other,
             }
             candidate = candidate.add(1);

@@ -18,6 +18,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::{Done, facility, refused};
 use crate::sandbox::plan::{Absence, Failure, Program, Stage};
 use crate::sandbox::seccomp;
+use crate::spawn::exec::execute;
 
 /// What binds the program.
 pub(super) struct Rules {
@@ -96,7 +97,9 @@ fn become_program(
         if let Err(errno) = keep_only(&program.inherited).and_then(|()| bind(rules, parent)) {
             return (Stage::Facility, errno);
         }
-        let errno = execute(arrays);
+        let [candidates, argv, env] = arrays;
+        let errno = execute(candidates.as_ptr(), argv.as_ptr(), env.as_ptr());
+        let errno = Errno::from_raw_os_error(errno);
         if errno == Errno::NOENT && program.absence == Absence::Ends {
             end_without_program(program);
         }
@@ -153,24 +156,6 @@ unsafe fn install(filter: &libc::sock_fprog, flags: libc::c_ulong) -> Result<c_i
 
 /// A call that is being decided is interrupted by a fatal signal only: it may have been done. Since 5.19.
 const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
-
-/// Tries the candidates as `execvp` does: missing ones are passed over, a forbidden one is remembered.
-unsafe fn execute([candidates, argv, env]: &[Vec<*const libc::c_char>; 3]) -> Errno {
-    let candidates = &candidates[..candidates.len() - 1];
-    let mut outcome = Errno::NOENT;
-    for candidate in candidates {
-        // SAFETY: the arrays end with null and their strings with nul.
-        unsafe { libc::execve(*candidate, argv.as_ptr(), env.as_ptr()) };
-        match last() {
-            Errno::ACCESS => outcome = Errno::ACCESS,
-            Errno::NOENT => {}
-            // A component of the only candidate is a file; on a search path it is passed over.
-            Errno::NOTDIR if candidates.len() > 1 => {}
-            other => return other,
-        }
-    }
-    outcome
-}
 
 fn say(parent: BorrowedFd<'_>, stage: Stage, errno: Errno) {
     let step = (0_u8..).zip(STEPS).find(|(_, step)| *step == stage).map_or(0, |(number, _)| number);
