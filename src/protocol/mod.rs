@@ -10,6 +10,7 @@ pub mod environment;
 pub mod fs;
 pub mod http;
 mod method;
+pub mod network;
 pub mod process;
 pub mod salvage;
 pub mod sandbox;

@@ -1,0 +1,5 @@
+//! Managed networking: a proxy for each start that asks for one.
+//!
+//! * [`desk`] is where the proxies of a session ask its client and report to it.
+
+pub mod desk;
