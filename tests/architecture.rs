@@ -30,7 +30,7 @@ const ROWS: &[&[Module]] = &[
     ],
     &[("network", &["protocol"])],
     &[
-        ("session", &["snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
+        ("session", &["network", "snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
         ("http_request", &["policy", "protocol"]),
     ],
     &[(
@@ -62,6 +62,7 @@ const ROWS: &[&[Module]] = &[
                 "http_request",
                 "fs",
                 "environment_config",
+                "network",
                 "snapshot",
                 "process",
                 "sandbox",

@@ -12,9 +12,13 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::sync::oneshot;
 
-use crate::protocol::network::{ClientDecision, NetworkRequest, PolicyDecisionParams, PolicyRequestParams};
+use crate::protocol::network::{
+    ClientDecision, MAX_REASON_BYTES, NetworkRequest, PolicyDecisionParams, PolicyRequestParams,
+};
 use crate::protocol::process::ProcessId;
 
+/// The reason of a client that gives none.
+const NO_REASON: &str = "policy_denied";
 /// Questions that may be open at a time.
 const QUESTIONS: usize = 256;
 /// Reports that may wait.
@@ -53,16 +57,33 @@ pub struct Question {
 }
 
 impl Question {
-    /// Gives the answer.
-    pub fn answer(self, decision: ClientDecision) {
-        // Whoever asked may have gone.
-        let _ = self.answer.send(decision);
+    /// Gives the answer; `None` for one that cannot be understood.
+    pub fn answer(self, decision: Option<ClientDecision>) {
+        if let Some(decision) = decision.and_then(accepted) {
+            // Whoever asked may have gone.
+            let _ = self.answer.send(decision);
+        }
     }
 
     /// Whether nobody waits for an answer any more.
     #[must_use]
     pub fn is_moot(&self) -> bool {
         self.answer.is_closed()
+    }
+}
+
+/// A decision with a reason that can be passed on: none that is too long or that a terminal would obey.
+fn accepted(decision: ClientDecision) -> Option<ClientDecision> {
+    let fits = |reason: &String| reason.len() <= MAX_REASON_BYTES && !reason.chars().any(char::is_control);
+    let named = |reason: String| if reason.is_empty() { NO_REASON.to_owned() } else { reason };
+    match decision {
+        ClientDecision::Allow => Some(ClientDecision::Allow),
+        ClientDecision::Deny { reason } => {
+            fits(&reason).then(|| ClientDecision::Deny { reason: named(reason) })
+        }
+        ClientDecision::Ask { reason } => {
+            fits(&reason).then(|| ClientDecision::Ask { reason: named(reason) })
+        }
     }
 }
 
