@@ -234,3 +234,112 @@ impl Drop for Seat {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::protocol::network::{Decision, DecisionScope, DecisionSource, NetworkProtocol};
+
+    fn request() -> NetworkRequest {
+        NetworkRequest { protocol: NetworkProtocol::Http, host: "a.test".to_owned(), port: 80 }
+    }
+
+    fn report(reason: &str) -> PolicyDecisionParams {
+        PolicyDecisionParams {
+            process_id: ProcessId::from("p"),
+            timestamp: String::new(),
+            scope: DecisionScope::Domain,
+            decision: Decision::Deny,
+            source: DecisionSource::BaselinePolicy,
+            reason: reason.to_owned(),
+            protocol: NetworkProtocol::Http,
+            host: "a.test".to_owned(),
+            port: 80,
+            method: None,
+            client: None,
+            policy_override: false,
+            count: None,
+        }
+    }
+
+    async fn question(seat: &Seat) -> Question {
+        match poll_fn(|cx| seat.poll_next(cx)).await {
+            Outgoing::Question(question) => question,
+            Outgoing::Report(report) => panic!("{report:?}"),
+        }
+    }
+
+    async fn asked(desk: &Desk) -> Option<ClientDecision> {
+        desk.ask(&ProcessId::from("p"), request(), Duration::from_millis(1)).await
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_nobody_has_no_answer() {
+        let desk = Arc::new(Desk::default());
+        assert_eq!(asked(&desk).now_or_never(), Some(None));
+        let seat = desk.attach();
+        let (answer, ()) = tokio::join!(asked(&desk), async { drop(seat) });
+        assert_eq!(answer, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_has_five_seconds_more_than_it_says() {
+        let desk = Arc::new(Desk::default());
+        let seat = desk.attach();
+        let begun = tokio::time::Instant::now();
+        let (answer, question) = tokio::join!(asked(&desk), question(&seat));
+        assert_eq!(answer, None);
+        assert!(begun.elapsed() >= ALLOWANCE && begun.elapsed() < ALLOWANCE + Duration::from_secs(1));
+        assert!(question.is_moot());
+        assert_eq!(desk.state().open, 0);
+    }
+
+    #[tokio::test]
+    async fn reasons_that_cannot_be_passed_on_are_no_answer() {
+        let desk = Arc::new(Desk::default());
+        let seat = desk.attach();
+        let long = "x".repeat(MAX_REASON_BYTES + 1);
+        for (reason, expected) in [("no", Some("no")), ("", Some(NO_REASON)), ("a\nb", None), (&long, None)] {
+            let given = ClientDecision::Ask { reason: reason.to_owned() };
+            let (answer, ()) = tokio::join!(asked(&desk), async {
+                question(&seat).await.answer(Some(given));
+            });
+            assert_eq!(answer, expected.map(|reason| ClientDecision::Ask { reason: reason.to_owned() }));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_next_seat_gets_nothing_of_the_one_before() {
+        let desk = Arc::new(Desk::default());
+        let first = desk.attach();
+        desk.report(report("old"));
+        let second = desk.attach();
+        assert!(first.next().is_none() && second.next().is_none());
+        desk.report(report("new"));
+        drop(first);
+        assert!(matches!(second.next(), Some(Outgoing::Report(new)) if new.reason == "new"));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_costs_a_bounded_number_of_reports() {
+        let desk = Arc::new(Desk::default());
+        let seat = desk.attach();
+        for _ in 0..10 * REPORTS {
+            desk.report(report("same"));
+        }
+        let mut counts = Vec::new();
+        while let Some(Outgoing::Report(report)) = seat.next() {
+            counts.push(report.count.unwrap_or(1));
+        }
+        assert_eq!(counts.len(), UNJOINED);
+        assert_eq!(counts.iter().sum::<u64>(), 10 * REPORTS as u64);
+        for number in 0..2 * REPORTS {
+            desk.report(report(&number.to_string()));
+        }
+        assert_eq!(std::iter::from_fn(|| seat.next()).count(), REPORTS);
+    }
+}
