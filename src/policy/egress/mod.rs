@@ -4,6 +4,7 @@
 //! alone; whoever is `Unlisted` is put to the client or refused; then the name is resolved, once, and
 //! [`EgressRules::check_addresses`] says whether these very addresses may be dialled; [`EgressRules::check_mode`] comes last.
 
+mod authority;
 mod error;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ mod tests;
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
+pub use self::authority::{Authority, AuthorityError};
 pub use self::error::EgressError;
 use super::hosts::{Host, HostPattern, is_public};
 use crate::protocol::network::{DomainAccess, NetworkProtocol, ProxyMode, ProxySettings};

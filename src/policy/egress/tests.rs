@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 use test_case::test_case;
 
-use super::{EgressRules, Judgement, Refusal};
+use super::{Authority, EgressError, EgressRules, Judgement, Refusal};
 use crate::policy::hosts::{Host, is_public};
 use crate::protocol::network::{DomainAccess, NetworkProtocol, ProxyMode, ProxySettings};
 
@@ -69,7 +69,7 @@ fn local_binding_leaves_the_rules() {
     assert_eq!(rules.judge(&host("localhost")), Judgement::Allowed);
     assert_eq!(rules.judge(&host("127.0.0.2")), DENIED);
     assert_eq!(
-        super::EgressRules::new(&settings(&[], true)).unwrap().judge(&host("localhost")),
+        EgressRules::new(&settings(&[], true)).unwrap().judge(&host("localhost")),
         Judgement::Unlisted
     );
 }
@@ -141,7 +141,7 @@ fn other_mistakes() {
     let error = EgressRules::new(&wrong).unwrap_err().to_string();
     assert!(error.starts_with("networkProxy.proxy.reviewDomains: `a b`"), "{error}");
     wrong.review_domains = vec!["a".to_owned(); super::MAX_PATTERNS + 1];
-    assert_eq!(EgressRules::new(&wrong).unwrap_err(), super::EgressError::TooMany);
+    assert_eq!(EgressRules::new(&wrong).unwrap_err(), EgressError::TooMany);
     let open = settings(&[("*", Allow)], false);
     assert!(EgressRules::new(&open).is_ok());
 }
@@ -187,5 +187,56 @@ proptest! {
         prop_assume!(name != "localhost" && matches!(host(&name), Host::Name(_)));
         let is_open = rules(&[("*", Allow)], false).check_addresses(&host(&name), &found).is_ok();
         prop_assert_eq!(is_open, !found.is_empty() && found.iter().all(|address| is_public(*address)));
+    }
+}
+
+#[test_case("a.test", "a.test", None; "host")]
+#[test_case("A.test.:8080", "A.test.", Some(8080); "host and port, as written")]
+#[test_case("a.test:", "a.test", None; "empty port")]
+#[test_case("[::1]", "::1", None; "address in brackets")]
+#[test_case("[::1]:443", "::1", Some(443); "address in brackets and port")]
+#[test_case("127.0.0.1:0", "127.0.0.1", Some(0); "port 0")]
+fn authorities(text: &str, host: &str, port: Option<u16>) {
+    assert_eq!(text.parse(), Ok(Authority { host: host.to_owned(), port }));
+}
+
+#[test_case("")]
+#[test_case(":80")]
+#[test_case("::1"; "no brackets")]
+#[test_case("a:b")]
+#[test_case("a:+80"; "sign")]
+#[test_case("a: 80"; "space")]
+#[test_case("a:65536"; "too large")]
+#[test_case("u@a")]
+#[test_case("a/b")]
+#[test_case("a\\b"; "backslash")]
+#[test_case("[a.test]:80"; "name in brackets")]
+#[test_case("[::1"; "open")]
+#[test_case("[::1]80"; "no colon")]
+#[test_case("a\u{e9}:80"; "not ASCII")]
+fn what_is_no_authority(text: &str) {
+    assert!(text.parse::<Authority>().is_err());
+}
+
+#[test]
+fn authorities_that_mean_the_same() {
+    let same = |one: &str, other: &str| {
+        let [one, other] = [one, other].map(|text| text.parse::<Authority>().unwrap());
+        one.is_same(&other, 80)
+    };
+    assert!(same("A.test", "a.test.:80"));
+    assert!(same("[::ffff:127.0.0.1]:80", "127.0.0.1"));
+    assert!(same("a..b", "A..B"));
+    assert!(!same("a.test", "a.test:81"));
+    assert!(!same("a.test", "b.test"));
+    assert!(!same("127.0.0.1", "2130706433"));
+}
+
+proptest! {
+    #[test]
+    fn an_authority_comes_back(text in "[\\[\\]a-z0-9.:@+]{0,12}") {
+        if let Ok(authority) = text.parse::<Authority>() {
+            prop_assert_eq!(authority.to_string().parse(), Ok(authority));
+        }
     }
 }
