@@ -129,6 +129,12 @@ impl FilePolicy {
         Self { rules, globs, legacy_landlock: false }
     }
 
+    /// The policy of [`Files::Unlimited`], as rules.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self::new([(PathBuf::from("/"), Access::Write)].into_iter().collect(), Vec::new())
+    }
+
     /// A policy that grants everything and takes nothing back limits nothing.
     fn simplified(self) -> Files {
         let all_written = self.access(Path::new("/")) == Access::Write

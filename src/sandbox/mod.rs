@@ -3,11 +3,13 @@
 //! * [`ground`] is the one normal form: a policy on real paths. Everything that enforces one derives from it.
 //! * [`Sandboxes::prepare`] decides how a policy is enforced; `probe` finds out what this machine can do. From the ground,
 //!   `view` makes what a run sees, `grants` what it may open, and `gaps` says what Landlock alone leaves open.
+//! * [`entrance`] is what the server holds of a run's private network.
 //! * [`plan`] is what the helper is told about one run; [`launch`] starts a helper with it.
 //! * [`placeholders`] keeps protected paths that do not exist from being created.
 //! * [`landlock`] and [`seccomp`] build rules; the helper and the child apply them.
 //! * [`networked`] knows the runs that can reach the server, and [`origin`] refuses connections that come from them.
 
+pub mod entrance;
 mod error;
 mod gaps;
 mod grants;
@@ -32,7 +34,8 @@ pub use self::error::SandboxError;
 use self::ground::Ground;
 use self::networked::NetworkedRuns;
 use self::placeholders::Placeholders;
-pub use self::prepare::{Held, Prepared, Wanted};
+pub use self::plan::PrivateNetwork;
+pub use self::prepare::{Held, NetworkIsolation, Prepared, Wanted, WantedNetwork};
 pub use self::probe::Host;
 use crate::protocol::sandbox::{SandboxBackend, SandboxGap, SandboxReport};
 

@@ -85,7 +85,9 @@ fn landlock() -> Result<i32, String> {
 fn run(namespaces: Namespaces) -> Result<(), String> {
     let streams = streams().map_err(|error| error.to_string())?;
     match launch::launch(&plan(), streams, namespaces) {
-        Ok(child) => child.wait().then_some(()).ok_or_else(|| "a sandbox did not work".to_owned()),
+        Ok(launched) => {
+            launched.child.wait().then_some(()).ok_or_else(|| "a sandbox did not work".to_owned())
+        }
         Err(launch::LaunchError::Spawn(SpawnError { source, .. })) => {
             Err(format!("namespaces cannot be made: {source}"))
         }
@@ -118,6 +120,7 @@ fn plan() -> Plan {
             layers: Vec::new(),
             shared_memory: Skeleton::default(),
         },
+        network: None,
         grants: vec![Grant { path: std::path::Path::new("/").into(), access: GrantAccess::Read }],
         filter: Filter { sockets: Sockets::Supervised, fixed_metadata: false },
         program: Program {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::{Executor, StartError};
 use crate::process::{ProcessSpec, env};
 use crate::protocol::process::{ExecParams, StartParams};
-use crate::sandbox::{Prepared, Wanted};
+use crate::sandbox::{Prepared, Wanted, WantedNetwork};
 use crate::snapshot::{Capture, Snapshot};
 
 /// A run, ready to start.
@@ -61,6 +61,7 @@ async fn confine(
         context,
         cwd: spec.cwd.clone(),
         temporary_directory: temporary.map(|path| OsStr::from_bytes(path).into()),
+        network: WantedNetwork::ByPolicy,
     };
     let sandboxes = Arc::clone(executor.sandboxes());
     let prepared = tokio::task::spawn_blocking(move || sandboxes.prepare(&wanted)).await;
