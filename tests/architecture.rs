@@ -28,7 +28,7 @@ const ROWS: &[&[Module]] = &[
         ("environment_config", &["fsops", "protocol", "path_uri"]),
         ("snapshot", &["process", "sandbox", "spawn", "protocol"]),
     ],
-    &[("network", &["process", "protocol"])],
+    &[("network", &["process", "policy", "protocol"])],
     &[
         ("session", &["network", "snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
         ("http_request", &["policy", "protocol"]),

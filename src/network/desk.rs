@@ -167,7 +167,7 @@ impl Desk {
 }
 
 /// Whether two reports say the same, but for time and peer.
-fn is_alike(one: &PolicyDecisionParams, other: &PolicyDecisionParams) -> bool {
+pub(super) fn is_alike(one: &PolicyDecisionParams, other: &PolicyDecisionParams) -> bool {
     let key = |report: &PolicyDecisionParams| {
         (report.scope, report.decision, report.source, report.protocol, report.port, report.policy_override)
     };
