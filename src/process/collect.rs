@@ -55,12 +55,6 @@ impl Collected {
         launched.await.map_err(|_| StartFailure::other("the start was interrupted"))?
     }
 
-    /// Its process id.
-    #[must_use]
-    pub fn pid(&self) -> i32 {
-        self.running.as_ref().map_or(0, |running| running.child.get_ref().pid())
-    }
-
     /// Reads output; 0 when no more is to come: at its end, or when the program has ended and the pipe is empty, whoever
     /// else holds it. Cancel-safe.
     ///

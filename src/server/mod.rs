@@ -282,7 +282,7 @@ pub async fn serve_stdio(
     shutdown: Shutdown,
 ) {
     let config = &settings.config;
-    let shared = shared(config, mark, &environment, sandboxes);
+    let shared = shared(config, mark, &environment, sandboxes, Arc::default());
     let registry = Arc::clone(&shared.registry);
     let transport = Lines::new(tokio::io::stdin(), tokio::io::stdout());
     let stop = shared.shutdown.clone();

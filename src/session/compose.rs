@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use super::egress::{Egress, Passage};
+use super::egress::{Doors, Egress, Way};
 use super::{Executor, StartError};
 use crate::process::{ProcessSpec, env};
 use crate::protocol::process::{ExecParams, StartParams};
@@ -21,8 +21,8 @@ pub(super) struct Composed {
     pub(super) spec: ProcessSpec,
     /// What confines it.
     pub(super) sandbox: Option<Prepared>,
-    /// Its doors to the network, to be opened when it has been executed.
-    pub(super) passage: Option<Passage>,
+    /// Its doors to the network.
+    pub(super) doors: Option<Doors>,
 }
 
 /// What is run of a start.
@@ -48,12 +48,12 @@ pub(super) async fn compose(
     form: Form<'_>,
     egress: Option<&Arc<Egress>>,
 ) -> Result<Composed, StartError> {
-    let (spec, network, mut passage) = specify(params, executor, form, egress)?;
+    let (mut spec, mut way) = specify(params, executor, form, egress)?;
+    spec.introduction = way.as_mut().and_then(|way| way.introduction.take());
+    let network = way.as_ref().map(|way| way.network.clone()).unwrap_or_default();
     let mut sandbox = confine(&params.exec, &spec, network, executor).await?;
-    if let (Some(passage), Some(sandbox)) = (&mut passage, &mut sandbox) {
-        passage.lead_through(sandbox);
-    }
-    Ok(Composed { spec, sandbox, passage })
+    let entrance = sandbox.as_mut().and_then(Prepared::take_entrance);
+    Ok(Composed { spec, sandbox, doors: way.map(|way| way.open(entrance)) })
 }
 
 /// Decides how the policy of a start is enforced.
@@ -76,14 +76,12 @@ async fn confine(
     Ok(Some(prepared.map_err(|_| StartError::SessionEnded)??))
 }
 
-type Specified = (ProcessSpec, WantedNetwork, Option<Passage>);
-
 fn specify(
     params: &StartParams,
     executor: &Executor,
     form: Form<'_>,
     egress: Option<&Arc<Egress>>,
-) -> Result<Specified, StartError> {
+) -> Result<(ProcessSpec, Option<Way>), StartError> {
     let exec = &params.exec;
     let cwd =
         exec.cwd.to_native_path().map_err(|error| StartError::InvalidParams(format!("`cwd`: {error}")))?;
@@ -92,10 +90,7 @@ fn specify(
         snapshot.lay_over(&mut variables);
     }
     env::lay_over(&mut variables, &exec.env);
-    let (network, passage) = match egress {
-        Some(egress) => egress.arrange(&mut variables).map(|(network, passage)| (network, Some(passage)))?,
-        None => (WantedNetwork::ByPolicy, None),
-    };
+    let way = egress.map(|egress| egress.arrange(&mut variables)).transpose()?;
     let mut spec = ProcessSpec {
         id: exec.process_id.clone(),
         argv: exec.argv.clone(),
@@ -105,11 +100,12 @@ fn specify(
         terminal: exec.tty.then(|| params.options.size.unwrap_or_default()),
         pipe_stdin: exec.pipe_stdin,
         inherited: Vec::new(),
+        introduction: None,
     };
     match form {
         Form::AsGiven => {}
         Form::Capture(capture) => capture.put_in_place(&mut spec),
         Form::Restored(snapshot) => snapshot.put_before(&mut spec),
     }
-    Ok((spec, network, passage))
+    Ok((spec, way))
 }

@@ -52,14 +52,9 @@ impl Session {
             let limit = settings.snapshots.capture_limit;
             let mut capture = Capture::new(shell, exec.env_policy.clone(), &exec.env, limit);
             let composed = compose(&params, &executor, Form::Capture(&mut capture), egress.as_ref()).await;
-            let Composed { spec, sandbox, passage } =
+            let Composed { spec, sandbox, doors } =
                 composed.map_err(|error| CaptureError::Spawn(error.to_string()))?;
-            let mut opened = None;
-            let open = |leader| {
-                opened = passage.map(|passage| passage.open(leader)).transpose()?;
-                Ok(())
-            };
-            capture.run(spec, run, sandbox, open, live).await
+            capture.run(spec, run, sandbox, (live, doors)).await
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::compose::{Composed, Form, compose};
-use super::egress::{Egress, Opened};
+use super::egress::{Doors, Egress};
 use super::executor::Live;
 use super::table::{Enforced, Entry, Given, Request, Table};
 use super::{ConnectionId, Session};
@@ -169,7 +169,7 @@ impl Session {
     ) -> Result<Started, StartError> {
         let Conditions { live, reservation, state, egress } = conditions;
         let form = state.as_ref().and_then(Answer::snapshot).map_or(Form::AsGiven, Form::Restored);
-        let Composed { spec, sandbox, passage } =
+        let Composed { spec, sandbox, doors } =
             compose(&params, &self.executor, form, egress.as_ref()).await?;
         let given = Given {
             sandbox: Enforced::by(sandbox.as_ref()),
@@ -177,13 +177,8 @@ impl Session {
         };
         let started = Process::start(spec, self.mark.run(), self.executor.output(), sandbox).await;
         let (process, actor) = started.inspect_err(|failure| self.executor.hear_of(failure))?;
-        let opened = passage.map(|passage| passage.open(process.pid())).transpose();
         let end = self.table().fill(&process, given.clone());
         drop(reservation);
-        let doors = opened.unwrap_or_else(|error| {
-            tracing::warn!(%error, "the proxy of a process does not serve it");
-            None
-        });
         tokio::spawn(own(Arc::downgrade(&self), Arc::clone(&process), actor, (live, doors)));
         if let Some(grace) = end {
             process.terminate(grace);
@@ -250,7 +245,7 @@ async fn own(
     session: std::sync::Weak<Session>,
     process: Arc<Process>,
     actor: Actor,
-    (live, doors): (Live, Option<Opened>),
+    (live, doors): (Live, Option<Doors>),
 ) {
     Box::pin(actor.run()).await;
     drop(live);

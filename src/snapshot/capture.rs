@@ -62,8 +62,7 @@ impl Capture {
     }
 
     /// Runs it. Whatever the start-up files have left running goes on after a good capture; after any other it is
-    /// killed, as when the future is dropped. `started` is told its process id; `held` is held for as long as the shell
-    /// lives.
+    /// killed, as when the future is dropped. `held` is held for as long as the shell lives.
     ///
     /// # Errors
     /// [`CaptureError`].
@@ -72,11 +71,10 @@ impl Capture {
         spec: ProcessSpec,
         mark: RunMark,
         sandbox: Option<Prepared>,
-        started: impl FnOnce(i32) -> io::Result<()>,
         held: impl Send + 'static,
     ) -> Result<Snapshot, CaptureError> {
         let passed = spec.env.clone();
-        let taken = timeout(self.limit, self.take(spec, mark, sandbox, started)).await;
+        let taken = timeout(self.limit, self.take(spec, mark, sandbox)).await;
         let (shell, fields) = taken.map_err(|_| CaptureError::Timeout(self.limit))??;
         // Megabytes may have to be taken apart.
         let made = tokio::task::spawn_blocking(move || self.snapshot(fields, &passed)).await;
@@ -91,10 +89,8 @@ impl Capture {
         spec: ProcessSpec,
         mark: RunMark,
         sandbox: Option<Prepared>,
-        started: impl FnOnce(i32) -> io::Result<()>,
     ) -> Result<(Collected, Fields), CaptureError> {
         let mut shell = Collected::start(spec, mark, sandbox).await?;
-        started(shell.pid()).map_err(|error| CaptureError::Spawn(error.to_string()))?;
         let mut scanner = Scanner::new(&self.mark);
         let mut buffer = vec![0; READ_BYTES];
         loop {
