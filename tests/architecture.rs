@@ -28,9 +28,9 @@ const ROWS: &[&[Module]] = &[
         ("environment_config", &["fsops", "protocol", "path_uri"]),
         ("snapshot", &["process", "sandbox", "spawn", "protocol"]),
     ],
-    &[("network", &["protocol"])],
+    &[("network", &["process", "policy", "protocol"])],
     &[
-        ("session", &["snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
+        ("session", &["network", "snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
         ("http_request", &["policy", "protocol"]),
     ],
     &[(
@@ -62,6 +62,7 @@ const ROWS: &[&[Module]] = &[
                 "http_request",
                 "fs",
                 "environment_config",
+                "network",
                 "snapshot",
                 "process",
                 "sandbox",

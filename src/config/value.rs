@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::schema::LONGEST_MS;
 use super::words::{
-    AcceptedGap, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest, VariableName,
+    AcceptedGap, AuthMode, BackendChoice, HostName, HostPort, LogFilter, LogFormat, TokenDigest, VariableName,
 };
 use super::{AddressError, ListenAddress};
 use crate::policy::hosts::Denial;
@@ -57,6 +57,7 @@ pub(super) trait Word: FromStr<Err: Display> + Display {
 
 impl Word for ListenAddress {}
 impl Word for HostName {}
+impl Word for HostPort {}
 impl Word for AuthMode {}
 impl Word for BackendChoice {}
 impl Word for AcceptedGap {}
@@ -133,14 +134,16 @@ impl<T: Word> Setting for Vec<T> {
     }
 }
 
-impl Setting for Option<AuthMode> {
+impl<T: Word> Setting for Option<T> {
+    const SECRET: bool = <T as Word>::SECRET;
+
     fn read(input: Input<'_>, _: &Bounds) -> Result<Self, ValueError> {
         let text = text(input)?;
         if text.is_empty() { Ok(None) } else { word(text).map(Some) }
     }
 
     fn show(&self) -> toml::Value {
-        self.map(|mode| mode.to_string()).unwrap_or_default().into()
+        self.as_ref().map(ToString::to_string).unwrap_or_default().into()
     }
 }
 
@@ -170,10 +173,13 @@ impl Setting for String {
 
 impl Setting for bool {
     fn read(input: Input<'_>, _: &Bounds) -> Result<Self, ValueError> {
-        match input {
-            Input::Toml(toml::Value::Boolean(value)) => Ok(*value),
-            Input::Text("true") => Ok(true),
-            Input::Text("false") => Ok(false),
+        if let Input::Toml(toml::Value::Boolean(value)) = input {
+            return Ok(*value);
+        }
+        match (input, text(input)) {
+            (Input::Toml(_), _) => Err(ValueError("expected `true` or `false`".into())),
+            (_, Ok("true")) => Ok(true),
+            (_, Ok("false")) => Ok(false),
             _ => Err(ValueError("expected `true` or `false`".into())),
         }
     }

@@ -12,9 +12,13 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::sync::oneshot;
 
-use crate::protocol::network::{ClientDecision, NetworkRequest, PolicyDecisionParams, PolicyRequestParams};
+use crate::protocol::network::{
+    ClientDecision, MAX_REASON_BYTES, NetworkRequest, PolicyDecisionParams, PolicyRequestParams,
+};
 use crate::protocol::process::ProcessId;
 
+/// The reason of a client that gives none.
+const NO_REASON: &str = "policy_denied";
 /// Questions that may be open at a time.
 const QUESTIONS: usize = 256;
 /// Reports that may wait.
@@ -53,16 +57,33 @@ pub struct Question {
 }
 
 impl Question {
-    /// Gives the answer.
-    pub fn answer(self, decision: ClientDecision) {
-        // Whoever asked may have gone.
-        let _ = self.answer.send(decision);
+    /// Gives the answer; `None` for one that cannot be understood.
+    pub fn answer(self, decision: Option<ClientDecision>) {
+        if let Some(decision) = decision.and_then(accepted) {
+            // Whoever asked may have gone.
+            let _ = self.answer.send(decision);
+        }
     }
 
     /// Whether nobody waits for an answer any more.
     #[must_use]
     pub fn is_moot(&self) -> bool {
         self.answer.is_closed()
+    }
+}
+
+/// A decision with a reason that can be passed on: none that is too long or that a terminal would obey.
+fn accepted(decision: ClientDecision) -> Option<ClientDecision> {
+    let fits = |reason: &String| reason.len() <= MAX_REASON_BYTES && !reason.chars().any(char::is_control);
+    let named = |reason: String| if reason.is_empty() { NO_REASON.to_owned() } else { reason };
+    match decision {
+        ClientDecision::Allow => Some(ClientDecision::Allow),
+        ClientDecision::Deny { reason } => {
+            fits(&reason).then(|| ClientDecision::Deny { reason: named(reason) })
+        }
+        ClientDecision::Ask { reason } => {
+            fits(&reason).then(|| ClientDecision::Ask { reason: named(reason) })
+        }
     }
 }
 
@@ -146,7 +167,7 @@ impl Desk {
 }
 
 /// Whether two reports say the same, but for time and peer.
-fn is_alike(one: &PolicyDecisionParams, other: &PolicyDecisionParams) -> bool {
+pub(super) fn is_alike(one: &PolicyDecisionParams, other: &PolicyDecisionParams) -> bool {
     let key = |report: &PolicyDecisionParams| {
         (report.scope, report.decision, report.source, report.protocol, report.port, report.policy_override)
     };
@@ -211,5 +232,114 @@ impl Drop for Seat {
             state.seat = None;
             state.clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::protocol::network::{Decision, DecisionScope, DecisionSource, NetworkProtocol};
+
+    fn request() -> NetworkRequest {
+        NetworkRequest { protocol: NetworkProtocol::Http, host: "a.test".to_owned(), port: 80 }
+    }
+
+    fn report(reason: &str) -> PolicyDecisionParams {
+        PolicyDecisionParams {
+            process_id: ProcessId::from("p"),
+            timestamp: String::new(),
+            scope: DecisionScope::Domain,
+            decision: Decision::Deny,
+            source: DecisionSource::BaselinePolicy,
+            reason: reason.to_owned(),
+            protocol: NetworkProtocol::Http,
+            host: "a.test".to_owned(),
+            port: 80,
+            method: None,
+            client: None,
+            policy_override: false,
+            count: None,
+        }
+    }
+
+    async fn question(seat: &Seat) -> Question {
+        match poll_fn(|cx| seat.poll_next(cx)).await {
+            Outgoing::Question(question) => question,
+            Outgoing::Report(report) => panic!("{report:?}"),
+        }
+    }
+
+    async fn asked(desk: &Desk) -> Option<ClientDecision> {
+        desk.ask(&ProcessId::from("p"), request(), Duration::from_millis(1)).await
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_nobody_has_no_answer() {
+        let desk = Arc::new(Desk::default());
+        assert_eq!(asked(&desk).now_or_never(), Some(None));
+        let seat = desk.attach();
+        let (answer, ()) = tokio::join!(asked(&desk), async { drop(seat) });
+        assert_eq!(answer, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_has_five_seconds_more_than_it_says() {
+        let desk = Arc::new(Desk::default());
+        let seat = desk.attach();
+        let begun = tokio::time::Instant::now();
+        let (answer, question) = tokio::join!(asked(&desk), question(&seat));
+        assert_eq!(answer, None);
+        assert!(begun.elapsed() >= ALLOWANCE && begun.elapsed() < ALLOWANCE + Duration::from_secs(1));
+        assert!(question.is_moot());
+        assert_eq!(desk.state().open, 0);
+    }
+
+    #[tokio::test]
+    async fn reasons_that_cannot_be_passed_on_are_no_answer() {
+        let desk = Arc::new(Desk::default());
+        let seat = desk.attach();
+        let long = "x".repeat(MAX_REASON_BYTES + 1);
+        for (reason, expected) in [("no", Some("no")), ("", Some(NO_REASON)), ("a\nb", None), (&long, None)] {
+            let given = ClientDecision::Ask { reason: reason.to_owned() };
+            let (answer, ()) = tokio::join!(asked(&desk), async {
+                question(&seat).await.answer(Some(given));
+            });
+            assert_eq!(answer, expected.map(|reason| ClientDecision::Ask { reason: reason.to_owned() }));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_next_seat_gets_nothing_of_the_one_before() {
+        let desk = Arc::new(Desk::default());
+        let first = desk.attach();
+        desk.report(report("old"));
+        let second = desk.attach();
+        assert!(first.next().is_none() && second.next().is_none());
+        desk.report(report("new"));
+        drop(first);
+        assert!(matches!(second.next(), Some(Outgoing::Report(new)) if new.reason == "new"));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_costs_a_bounded_number_of_reports() {
+        let desk = Arc::new(Desk::default());
+        let seat = desk.attach();
+        for _ in 0..10 * REPORTS {
+            desk.report(report("same"));
+        }
+        let mut counts = Vec::new();
+        while let Some(Outgoing::Report(report)) = seat.next() {
+            counts.push(report.count.unwrap_or(1));
+        }
+        assert_eq!(counts.len(), UNJOINED);
+        assert_eq!(counts.iter().sum::<u64>(), 10 * REPORTS as u64);
+        for number in 0..2 * REPORTS {
+            desk.report(report(&number.to_string()));
+        }
+        assert_eq!(std::iter::from_fn(|| seat.next()).count(), REPORTS);
     }
 }

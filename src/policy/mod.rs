@@ -4,6 +4,7 @@
 //! A context is intent from a client. [`Policy::of`] turns it into rules on absolute paths, or says what can never be
 //! enforced. From then on one function decides: [`FilePolicy::access`].
 
+pub mod egress;
 mod entries;
 mod error;
 mod glob;

@@ -19,6 +19,45 @@ notifications! {
     PolicyDecision = "network/policyDecision": PolicyDecisionParams;
 }
 
+/// Variables that name the HTTP listener of a proxy, as they are set.
+pub const HTTP_VARIABLES: [&str; 21] = [
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "WS_PROXY",
+    "WSS_PROXY",
+    "ws_proxy",
+    "wss_proxy",
+    "YARN_HTTP_PROXY",
+    "YARN_HTTPS_PROXY",
+    "npm_config_http_proxy",
+    "npm_config_https_proxy",
+    "npm_config_proxy",
+    "NPM_CONFIG_HTTP_PROXY",
+    "NPM_CONFIG_HTTPS_PROXY",
+    "NPM_CONFIG_PROXY",
+    "BUNDLE_HTTP_PROXY",
+    "BUNDLE_HTTPS_PROXY",
+    "PIP_PROXY",
+    "DOCKER_HTTP_PROXY",
+    "DOCKER_HTTPS_PROXY",
+];
+
+/// Variables that name its SOCKS listener, or the HTTP one where there is none.
+pub const ALL_VARIABLES: [&str; 4] = ["ALL_PROXY", "all_proxy", "FTP_PROXY", "ftp_proxy"];
+
+/// Variables that name what is reached without a proxy.
+pub const BYPASS_VARIABLES: [&str; 5] =
+    ["NO_PROXY", "no_proxy", "npm_config_noproxy", "NPM_CONFIG_NOPROXY", "BUNDLE_NO_PROXY"];
+
+/// Set to `1` behind a proxy.
+pub const ACTIVE_VARIABLE: &str = "CODEX_NETWORK_PROXY_ACTIVE";
+
+/// Other variables that are set behind a proxy.
+pub const OTHER_VARIABLES: [&str; 3] =
+    ["CODEX_NETWORK_ALLOW_LOCAL_BINDING", "ELECTRON_GET_USE_PROXY", "NODE_USE_ENV_PROXY"];
+
 /// The longest reason of a client's decision, in bytes.
 pub const MAX_REASON_BYTES: usize = 1024;
 

@@ -2,17 +2,17 @@
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::Mutex;
 
-use super::plan::{Family, PrivateNetwork};
+use super::plan::{PrivateNetwork, SocketKind};
 use crate::spawn::watched::watched;
 
 /// What the server holds of a private network while its run lasts. Dropped, nothing leads in or out any more.
@@ -84,14 +84,24 @@ impl Inside {
         if self.ports.contains(&to.port()) {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
-        let socket = self.broker.lock().await.socket(family).await?;
+        let kind = if to.is_ipv4() { SocketKind::Stream4 } else { SocketKind::Stream6 };
+        let socket = self.broker.lock().await.socket(kind).await?;
         let stream = TcpSocket::from_std_stream(socket.into()).connect(to).await?;
         // The kernel may choose the very port that is asked for, and connect the socket to itself.
         if stream.local_addr()? == to {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         Ok(stream)
+    }
+
+    /// A socket for datagrams inside the network, on a free port of its loopback. Cancel-safe.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the run has ended.
+    pub async fn datagrams(&self) -> io::Result<UdpSocket> {
+        let socket = self.broker.lock().await.socket(SocketKind::Datagram4).await?;
+        rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        UdpSocket::from_std(socket.into())
     }
 }
 
@@ -105,11 +115,11 @@ struct Broker {
 
 impl Broker {
     /// At most one request is under way; what is left of one that was dropped is taken before the next.
-    async fn socket(&mut self, family: Family) -> io::Result<OwnedFd> {
+    async fn socket(&mut self, kind: SocketKind) -> io::Result<OwnedFd> {
         if self.owes {
             drop(self.answer().await);
         }
-        let ask = |socket: &OwnedFd| Ok(send(socket, &family.request(), SendFlags::NOSIGNAL)?);
+        let ask = |socket: &OwnedFd| Ok(send(socket, &kind.request(), SendFlags::NOSIGNAL)?);
         self.socket.async_io(Interest::WRITABLE, ask).await?;
         self.owes = true;
         self.answer().await

@@ -225,32 +225,36 @@ pub const REPORT_BYTES: usize = 16 << 10;
 /// Descriptors that may come with a report.
 pub const REPORT_DESCRIPTORS: usize = 64;
 
-/// What the server asks the broker of a private network for: a TCP socket of it. The answer is the error, four bytes, 0
-/// if the socket comes with it.
+/// What the server asks the broker of a private network for: a socket of it. The answer is the error, four bytes, 0 if
+/// the socket comes with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
+pub enum SocketKind {
+    /// TCP over IPv4.
+    Stream4,
+    /// TCP over IPv6.
+    Stream6,
+    /// UDP over IPv4.
+    Datagram4,
 }
 
 /// Bytes of a request to a broker.
 pub const BROKER_REQUEST_BYTES: usize = 1;
 
-impl Family {
+impl SocketKind {
     /// As a request.
     #[must_use]
     pub fn request(self) -> [u8; BROKER_REQUEST_BYTES] {
         match self {
-            Self::V4 => [4],
-            Self::V6 => [6],
+            Self::Stream4 => [4],
+            Self::Stream6 => [6],
+            Self::Datagram4 => [14],
         }
     }
 
     /// What a request is for.
     #[must_use]
     pub fn asked_for(request: [u8; BROKER_REQUEST_BYTES]) -> Option<Self> {
-        [Self::V4, Self::V6].into_iter().find(|family| family.request() == request)
+        let all = [Self::Stream4, Self::Stream6, Self::Datagram4];
+        all.into_iter().find(|kind| kind.request() == request)
     }
 }

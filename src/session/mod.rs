@@ -24,6 +24,7 @@ pub use read::{MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, read_now, wait_for_n
 pub use registry::{SessionError, SessionRegistry};
 pub use start::{StartError, Started};
 
+use crate::network::desk::Desk;
 use crate::process::{Process, end_scope};
 use crate::protocol::process::{
     ListResponse, ProcessId, ProcessState, ProcessSummary, SandboxType, StdinState,
@@ -75,6 +76,8 @@ pub struct Session {
     /// Changes when a start has been finished, one way or the other.
     start_settled: watch::Sender<()>,
     snapshots: SessionSnapshots,
+    /// Where the proxies of its processes ask its client.
+    desk: Arc<Desk>,
     /// Cancelled when the end begins, for starts that wait for a snapshot.
     ending: CancellationToken,
 }
@@ -99,6 +102,7 @@ impl Session {
             table: Mutex::default(),
             attached: Mutex::default(),
             start_settled: watch::Sender::new(()),
+            desk: Arc::default(),
             ending: CancellationToken::new(),
         })
     }

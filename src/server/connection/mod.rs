@@ -9,6 +9,7 @@ mod bodies;
 mod calls;
 mod heartbeat;
 mod order;
+mod questions;
 mod requests;
 mod watching;
 mod work;
@@ -31,6 +32,7 @@ use self::bodies::Bodies;
 use self::calls::Call;
 use self::heartbeat::{Due, Heartbeat};
 use self::order::Lanes;
+use self::questions::Questions;
 use self::watching::Watching;
 use self::work::{Done, Reply, Tools};
 use crate::environment_config::EnvironmentConfig;
@@ -181,8 +183,9 @@ struct Connection<T> {
     events: VecDeque<(Arc<OutputLog>, Event)>,
     watching: Watching,
     bodies: Bodies,
-    /// Frames of bodies have the next turn, not events.
-    frames_first: bool,
+    questions: Questions,
+    /// Which source of messages has the next turn.
+    turn: Source,
     /// Reading events back that have left memory.
     spooled: Option<JoinHandle<ReadBack>>,
     parsing: Option<JoinHandle<Result<Message, Malformed>>>,
@@ -216,6 +219,26 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Where messages come from that answer nothing.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Events,
+    Frames,
+    Desk,
+}
+
+impl Source {
+    const COUNT: usize = 3;
+
+    fn next(self) -> Self {
+        match self {
+            Self::Events => Self::Frames,
+            Self::Frames => Self::Desk,
+            Self::Desk => Self::Events,
+        }
     }
 }
 
@@ -278,7 +301,8 @@ impl<T: Transport> Connection<T> {
             events: VecDeque::new(),
             watching: Watching::default(),
             bodies: Bodies::new(),
-            frames_first: false,
+            questions: Questions::default(),
+            turn: Source::Events,
             spooled: None,
             parsing: None,
             held: Arc::default(),
@@ -410,11 +434,35 @@ impl<T: Transport> Connection<T> {
         if !self.replies.is_empty() || !self.events.is_empty() {
             return Ok(true);
         }
-        // Neither of the two sources can keep the other from the wire.
-        if self.frames_first && self.bodies.poll_frame(cx) {
-            return Ok(true);
+        // No source can keep another from the wire.
+        let mut source = self.turn;
+        for _ in 0..Source::COUNT {
+            let next = source.next();
+            if self.has(source, cx)? {
+                self.turn = next;
+                return Ok(true);
+            }
+            source = next;
         }
-        Ok(self.has_events(cx)? || self.bodies.poll_frame(cx))
+        Ok(false)
+    }
+
+    /// Makes sure that there is something of this source to send, if there is anything.
+    fn has(&mut self, source: Source, cx: &mut Context<'_>) -> Result<bool, End> {
+        match source {
+            Source::Events => self.has_events(cx),
+            Source::Frames => Ok(self.bodies.poll_frame(cx)),
+            Source::Desk => Ok(self.has_question(cx)),
+        }
+    }
+
+    fn has_question(&mut self, cx: &mut Context<'_>) -> bool {
+        let seat = self.handshake.attachment().and_then(Attachment::desk);
+        let Some(Poll::Ready(text)) = seat.map(|seat| self.questions.poll_message(seat, cx)) else {
+            return false;
+        };
+        self.reply(text);
+        true
     }
 
     /// Makes sure that there is an event to send, if there is any.
@@ -469,10 +517,8 @@ impl<T: Transport> Connection<T> {
             return Some(reply.text);
         }
         if let Some((log, event)) = self.events.pop_front() {
-            self.frames_first = true;
             return Some(answers::notification(log.id(), &event));
         }
-        self.frames_first = false;
         self.bodies.next_frame()
     }
 

@@ -41,7 +41,11 @@ impl<T: Transport> Connection<T> {
             Ok(Message::Notification { method, .. }) => {
                 tracing::debug!(method = %method.escape_debug(), "an unknown notification is ignored");
             }
-            Ok(Message::Response { id, .. }) => tracing::debug!(%id, "a response to no request is ignored"),
+            Ok(Message::Response { id, outcome }) => {
+                if !self.questions.answer(&id, outcome) {
+                    tracing::debug!(%id, "a response to no open request is ignored");
+                }
+            }
             Err(malformed) => {
                 let error = ErrorObject::malformed(&malformed);
                 self.reply(answers::failure(&RequestId::UNREADABLE, &error));

@@ -13,7 +13,7 @@ use rustix::net::{
     recv, sendmsg, socket_with, socketpair,
 };
 
-use crate::sandbox::plan::{BROKER_REQUEST_BYTES, Family};
+use crate::sandbox::plan::{BROKER_REQUEST_BYTES, SocketKind};
 
 /// This side of the socket over which the server asks.
 pub(in super::super) struct Broker(OwnedFd);
@@ -56,9 +56,10 @@ impl Broker {
 }
 
 fn made(request: [u8; BROKER_REQUEST_BYTES]) -> Result<OwnedFd> {
-    let family = match Family::asked_for(request).ok_or(Errno::AFNOSUPPORT)? {
-        Family::V4 => AddressFamily::INET,
-        Family::V6 => AddressFamily::INET6,
+    let (family, kind) = match SocketKind::asked_for(request).ok_or(Errno::AFNOSUPPORT)? {
+        SocketKind::Stream4 => (AddressFamily::INET, SocketType::STREAM),
+        SocketKind::Stream6 => (AddressFamily::INET6, SocketType::STREAM),
+        SocketKind::Datagram4 => (AddressFamily::INET, SocketType::DGRAM),
     };
-    socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+    socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
 }
