@@ -7,10 +7,9 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 use super::sock_diag;
-use crate::spawn::Child;
 use crate::spawn::kin::Kin;
 use crate::spawn::mark::RunMark;
 use crate::spawn::tree;
@@ -18,34 +17,21 @@ use crate::spawn::tree;
 /// Looks at `/proc` at a time, for all runs: anybody may connect, and often.
 static LOOKS: Semaphore = Semaphore::const_new(2);
 
-/// See the module's description. There can be one before the run has begun.
-#[derive(Debug, Clone)]
-pub struct PeerCheck(watch::Receiver<Option<Kin>>);
-
-/// Tells a [`PeerCheck`] which run it is for. Dropped before it has, nobody is ever let in.
-#[derive(Debug)]
-pub struct Introduction(watch::Sender<Option<Kin>>);
-
-impl Introduction {
-    /// Names the first process of the run, which is not reaped yet, and its mark.
-    pub fn led_by(self, child: &Child, mark: RunMark) {
-        self.0.send_replace(Kin::of(child, mark));
-    }
-}
+/// See the module's description.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerCheck(Option<Kin>);
 
 impl PeerCheck {
-    /// A check, and who is to tell it about the run.
+    /// For the run whose first process is this child of the server, which is not reaped yet, and that has this mark.
+    /// Reads `/proc`; for a moment.
     #[must_use]
-    pub fn new() -> (Introduction, Self) {
-        let (tell, hear) = watch::channel(None);
-        (Introduction(tell), Self(hear))
+    pub fn of(leader: i32, mark: RunMark) -> Self {
+        Self(Kin::of(leader, mark))
     }
 
-    /// Whether an accepted connection comes from the run. Waits until the run is known. Cancel-safe.
+    /// Whether an accepted connection comes from the run. Cancel-safe.
     pub async fn admits(&self, peer: SocketAddr, own: SocketAddr) -> bool {
-        let mut known = self.0.clone();
-        let Ok(kin) = known.wait_for(Option::is_some).await.map(|kin| *kin) else { return false };
-        let (Some(kin), Ok(_place)) = (kin, LOOKS.acquire().await) else { return false };
+        let (Some(kin), Ok(_place)) = (self.0, LOOKS.acquire().await) else { return false };
         let looked = tokio::task::spawn_blocking(move || has_it_open(&kin, peer, own)).await;
         matches!(looked, Ok(Ok(true)))
     }
