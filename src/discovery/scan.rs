@@ -1,0 +1,233 @@
+//! Finds skills and manifests in a tree: level by level, links to directories followed, each real directory once.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::ffi::OsStr;
+
+use super::manifest::{MANIFEST_DIRS, MANIFEST_FILE};
+use super::notice::{Matter, Notice};
+use super::place::Place;
+use super::stop::Stop;
+use crate::fs::{FsError, Scope};
+use crate::fsops::{self, Entry, Links, Listing};
+use crate::path_uri::PathUri;
+
+/// Levels of directories below the root.
+pub(super) const MAX_DEPTH: u32 = 6;
+/// Directories that are listed, the root among them.
+pub(super) const MAX_DIRECTORIES: usize = 2_000;
+/// Entries that are looked at. Links to files are none.
+pub(super) const MAX_ENTRIES: usize = 20_000;
+
+/// The file that makes a directory a skill.
+pub(super) const SKILL_FILE: &str = "SKILL.md";
+/// The directory in which skills are expected.
+const SKILLS_DIR: &str = "skills";
+
+/// What is in a tree.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// Directories with a skill file, by the URI of that file.
+    pub(super) skills: BTreeMap<PathUri, Place>,
+    /// Manifests below the root, by the directory that they are about.
+    pub(super) manifests: BTreeMap<PathUri, Place>,
+    pub(super) notices: Vec<Notice>,
+}
+
+/// Scans a tree. Should a limit leave something out, that is what is least likely to be of use.
+///
+/// # Errors
+///
+/// The root is no directory, or cannot be listed.
+pub(super) fn scan(root: &Place, scope: &Scope, stop: &Stop) -> Result<Scan, FsError> {
+    let whole = Walk::new(root, scope, Order::ByLevel).run(stop)?;
+    if whole.is_cut() { Walk::new(root, scope, Order::LikelyFirst).run(stop) } else { Ok(whole) }
+}
+
+impl Scan {
+    fn is_cut(&self) -> bool {
+        self.notices.iter().any(|notice| matches!(notice.matter, Matter::Directories | Matter::Entries))
+    }
+}
+
+/// Which directory is next. It decides what a limit leaves out, and which of two paths a directory is told by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// The one with the shortest path.
+    ByLevel,
+    /// One where skills are expected, and of these the one with the shortest path.
+    LikelyFirst,
+}
+
+/// A directory that is to be listed.
+struct Pending {
+    place: Place,
+    depth: u32,
+    /// The directory that it is in, and whether that is below the root as well.
+    above: Option<Place>,
+    /// The link that it is, in a directory that is really below the root.
+    is_link: bool,
+    below_skills: bool,
+}
+
+struct Walk<'a> {
+    root: &'a Place,
+    scope: &'a Scope,
+    order: Order,
+    likely: VecDeque<Pending>,
+    others: VecDeque<Pending>,
+    /// Directories that have been listed.
+    visited: HashSet<(u64, u64)>,
+    entries: usize,
+    real_root: std::path::PathBuf,
+    scan: Scan,
+    /// Rank of each manifest among those of its directory.
+    ranks: BTreeMap<PathUri, usize>,
+    is_too_deep: bool,
+}
+
+/// A limit was reached.
+struct Full;
+
+impl<'a> Walk<'a> {
+    fn new(root: &'a Place, scope: &'a Scope, order: Order) -> Self {
+        Self {
+            root,
+            scope,
+            order,
+            likely: VecDeque::new(),
+            others: VecDeque::new(),
+            visited: HashSet::new(),
+            entries: 0,
+            real_root: std::path::PathBuf::new(),
+            scan: Scan::default(),
+            ranks: BTreeMap::new(),
+            is_too_deep: false,
+        }
+    }
+
+    fn run(mut self, stop: &Stop) -> Result<Scan, FsError> {
+        let top =
+            Pending { place: self.root.clone(), depth: 0, above: None, is_link: false, below_skills: false };
+        let listing = self.list(&top.place, MAX_ENTRIES)?;
+        self.real_root.clone_from(&listing.real_path);
+        let mut outcome = self.enter(&top, listing);
+        while outcome.is_ok() && stop.is_wanted() {
+            let Some(next) = self.likely.pop_front().or_else(|| self.others.pop_front()) else { break };
+            outcome = self.visit(&next);
+        }
+        Ok(self.scan)
+    }
+
+    fn list(&self, place: &Place, limit: usize) -> Result<Listing, FsError> {
+        fsops::list_some(self.scope.route(&place.path), limit)
+    }
+
+    fn visit(&mut self, directory: &Pending) -> Result<(), Full> {
+        let listing = match self.list(&directory.place, MAX_ENTRIES - self.entries) {
+            Ok(listing) if self.visited.contains(&listing.identity) => return Ok(()),
+            Ok(listing) => listing,
+            Err(error) => {
+                self.note(&directory.place, Matter::Unlisted(error));
+                return Ok(());
+            }
+        };
+        if self.visited.len() == MAX_DIRECTORIES {
+            self.note(self.root, Matter::Directories);
+            return Err(Full);
+        }
+        if directory.is_link && !listing.real_path.starts_with(&self.real_root) {
+            self.note(&directory.place, Matter::LinkOut(listing.real_path.display().to_string()));
+        }
+        self.enter(directory, listing)
+    }
+
+    fn enter(&mut self, directory: &Pending, listing: Listing) -> Result<(), Full> {
+        self.visited.insert(listing.identity);
+        let is_inside = listing.real_path.starts_with(&self.real_root);
+        for entry in listing.entries {
+            let is_linked_file = entry.link_target.is_some() && !entry.is_directory;
+            if is_linked_file {
+                continue;
+            }
+            if self.entries == MAX_ENTRIES {
+                self.note(self.root, Matter::Entries);
+                return Err(Full);
+            }
+            self.entries += 1;
+            if entry.is_directory {
+                self.enqueue(directory, &entry, is_inside);
+            } else if entry.is_file {
+                self.file(directory, &entry.name);
+            }
+        }
+        if listing.is_cut {
+            self.note(self.root, Matter::Entries);
+            return Err(Full);
+        }
+        Ok(())
+    }
+
+    fn enqueue(&mut self, parent: &Pending, entry: &Entry, is_inside: bool) {
+        let place = parent.place.child(&entry.name);
+        if parent.depth == MAX_DEPTH {
+            return self.too_deep(&parent.place, &place);
+        }
+        let pending = Pending {
+            depth: parent.depth + 1,
+            above: Some(parent.place.clone()),
+            is_link: is_inside && entry.link_target.is_some(),
+            below_skills: parent.below_skills || entry.name == SKILLS_DIR,
+            place,
+        };
+        let is_likely = self.order == Order::LikelyFirst && self.is_likely(&pending, &entry.name);
+        if is_likely { self.likely.push_back(pending) } else { self.others.push_back(pending) }
+    }
+
+    /// Whether there may be skills or manifests.
+    fn is_likely(&self, directory: &Pending, name: &OsStr) -> bool {
+        let has_manifest = |kind: &&str| {
+            let place = directory.place.child(kind);
+            fsops::metadata(self.scope.route(&place.path), Links::Follow)
+                .is_ok_and(|found| found.is_directory)
+        };
+        directory.below_skills
+            || MANIFEST_DIRS.iter().any(|kind| name == *kind)
+            || MANIFEST_DIRS.iter().any(|kind| has_manifest(&kind))
+    }
+
+    /// Says once that something is too deep, unless it has been listed by another path.
+    fn too_deep(&mut self, parent: &Place, directory: &Place) {
+        let is_new =
+            || self.list(directory, 0).is_ok_and(|listing| !self.visited.contains(&listing.identity));
+        if !self.is_too_deep && is_new() {
+            self.is_too_deep = true;
+            self.note(parent, Matter::TooDeep);
+        }
+    }
+
+    fn file(&mut self, directory: &Pending, name: &OsStr) {
+        if name == SKILL_FILE {
+            let uri = directory.place.child(name).uri;
+            self.scan.skills.insert(uri, directory.place.clone());
+        } else if name == MANIFEST_FILE {
+            self.manifest(directory, name);
+        }
+    }
+
+    /// A manifest counts below the root, and where there is none before it.
+    fn manifest(&mut self, directory: &Pending, name: &OsStr) {
+        let Some(plugin) = directory.above.as_ref().filter(|above| *above != self.root) else { return };
+        let holder = directory.place.path.file_name();
+        let Some(rank) = MANIFEST_DIRS.iter().position(|kind| holder == Some(OsStr::new(kind))) else {
+            return;
+        };
+        if self.ranks.get(&plugin.uri).is_none_or(|before| rank < *before) {
+            self.ranks.insert(plugin.uri.clone(), rank);
+            self.scan.manifests.insert(plugin.uri.clone(), directory.place.child(name));
+        }
+    }
+
+    fn note(&mut self, about: &Place, matter: Matter) {
+        self.scan.notices.push(Notice::new(&about.uri, matter));
+    }
+}
