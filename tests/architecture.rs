@@ -85,9 +85,9 @@ const ROWS: &[&[Module]] = &[
                 "protocol",
             ],
         ),
-        ("client", &["backend", "rpc", "path_uri", "protocol"]),
+        ("client", &["backend", "rpc", "policy", "path_uri", "protocol"]),
     ],
-    &[("environment", &["client", "local", "environment_info", "backend", "protocol"])],
+    &[("environment", &["client", "local", "environment_info", "backend", "path_uri", "protocol"])],
     &[
         ("helper", &["sandbox", "spawn"]),
         ("fuzzing", &["server", "rpc", "protocol"]),

@@ -86,30 +86,12 @@ impl Discovery {
         }
         let answer = Arc::new(AnswerAllowance::default());
         let stop = StopOnDrop::default();
-        let jobs = self.scoped(params.roots).into_iter().map(|(request, scope)| {
+        let jobs = scoped(params.roots).into_iter().map(|(request, scope)| {
             let (answer, stop, sandboxes) = (Arc::clone(&answer), stop.stop(), self.sandboxes.clone());
             blocking(move || root(request, &scope, sandboxes.as_deref(), &answer, &stop))
         });
         let roots = stream::iter(jobs).buffered(PARALLEL_ROOTS).try_collect().await?;
         Ok((CapabilityRootsDiscoverResponse { roots }, answer.taken()))
-    }
-
-    /// The requests, each with a scope that it shares with those that have the same sandbox.
-    fn scoped(
-        &self,
-        roots: Vec<CapabilityRootDiscoverRequest>,
-    ) -> Vec<(CapabilityRootDiscoverRequest, SharedScope)> {
-        let mut scopes: Vec<(Option<SandboxContext>, SharedScope)> = Vec::new();
-        let with_scope = |root: CapabilityRootDiscoverRequest| {
-            let known = scopes.iter().find(|(sandbox, _)| *sandbox == root.sandbox);
-            let scope = known.map(|(_, scope)| Arc::clone(scope)).unwrap_or_else(|| {
-                let scope = SharedScope::default();
-                scopes.push((root.sandbox.clone(), Arc::clone(&scope)));
-                scope
-            });
-            (root, scope)
-        };
-        roots.into_iter().map(with_scope).collect()
     }
 
     /// `capabilities/discoverV2`. Cancel-safe: it changes nothing.
@@ -130,6 +112,21 @@ impl Discovery {
         })
         .await?
     }
+}
+
+/// The requests, each with a scope that it shares with those that have the same sandbox.
+fn scoped(roots: Vec<CapabilityRootDiscoverRequest>) -> Vec<(CapabilityRootDiscoverRequest, SharedScope)> {
+    let mut scopes: Vec<(Option<SandboxContext>, SharedScope)> = Vec::new();
+    let with_scope = |root: CapabilityRootDiscoverRequest| {
+        let known = scopes.iter().find(|(sandbox, _)| *sandbox == root.sandbox);
+        let scope = known.map(|(_, scope)| Arc::clone(scope)).unwrap_or_else(|| {
+            let scope = SharedScope::default();
+            scopes.push((root.sandbox.clone(), Arc::clone(&scope)));
+            scope
+        });
+        (root, scope)
+    };
+    roots.into_iter().map(with_scope).collect()
 }
 
 /// The result of one root.

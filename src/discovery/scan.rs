@@ -18,6 +18,9 @@ pub(super) const MAX_DIRECTORIES: usize = 2_000;
 /// Entries that are looked at. Links to files are none.
 pub(super) const MAX_ENTRIES: usize = 20_000;
 
+/// Entries that are read of one directory, links to files included.
+const MAX_LISTED: usize = 5 * MAX_ENTRIES;
+
 /// The file that makes a directory a skill.
 pub(super) const SKILL_FILE: &str = "SKILL.md";
 /// The directory in which skills are expected.
@@ -108,7 +111,7 @@ impl<'a> Walk<'a> {
     fn run(mut self, stop: &Stop) -> Result<Scan, FsError> {
         let top =
             Pending { place: self.root.clone(), depth: 0, above: None, is_link: false, below_skills: false };
-        let listing = self.list(&top.place, MAX_ENTRIES)?;
+        let listing = self.list(&top.place, MAX_LISTED)?;
         self.real_root.clone_from(&listing.real_path);
         let mut outcome = self.enter(&top, listing);
         while outcome.is_ok() && stop.is_wanted() {
@@ -123,7 +126,7 @@ impl<'a> Walk<'a> {
     }
 
     fn visit(&mut self, directory: &Pending) -> Result<(), Full> {
-        let listing = match self.list(&directory.place, MAX_ENTRIES - self.entries) {
+        let listing = match self.list(&directory.place, MAX_LISTED) {
             Ok(listing) if self.visited.contains(&listing.identity) => return Ok(()),
             Ok(listing) => listing,
             Err(error) => {
@@ -192,7 +195,7 @@ impl<'a> Walk<'a> {
         };
         directory.below_skills
             || MANIFEST_DIRS.iter().any(|kind| name == *kind)
-            || MANIFEST_DIRS.iter().any(|kind| has_manifest(&kind))
+            || MANIFEST_DIRS.iter().any(has_manifest)
     }
 
     /// Says once that something is too deep, unless it has been listed by another path.
