@@ -90,7 +90,7 @@ const ROWS: &[&[Module]] = &[
     &[("environment", &["client", "local", "environment_info", "backend", "path_uri", "protocol"])],
     &[
         ("helper", &["sandbox", "spawn"]),
-        ("fuzzing", &["server", "rpc", "protocol"]),
+        ("fuzzing", &["server", "rpc", "discovery", "protocol"]),
         (
             "cli",
             &[

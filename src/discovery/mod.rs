@@ -157,6 +157,22 @@ fn root(
     }
 }
 
+/// What a text says, read as each kind of file, for the fuzz targets: name, description and short description of a skill;
+/// kinds and names of the tools that it needs; the names on the way to each file that a manifest declares.
+pub(crate) fn read_for_fuzzing(text: &str) -> (Option<[String; 3]>, Vec<String>, Vec<Vec<String>>) {
+    let head = skill::Frontmatter::of(text, "directory")
+        .map(|head| [head.name, head.description, head.short_description.unwrap_or_default()]);
+    let tools = skill::Metadata::of(text).dependencies.map(|needed| needed.tools).unwrap_or_default();
+    let tools = tools.into_iter().flat_map(|tool| [tool.r#type, tool.value]).collect();
+    let declared = manifest::Declarations::of(text);
+    let paths = [&declared.mcp_servers, &declared.apps].into_iter().filter_map(|declared| match declared {
+        manifest::Declared::File(path) => manifest::declared_names(path).ok(),
+        manifest::Declared::Nowhere | manifest::Declared::Inline => None,
+    });
+    let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+    (head, tools, paths.map(owned).collect())
+}
+
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, DiscoveryError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| DiscoveryError::Interrupted(error.to_string()))
 }
