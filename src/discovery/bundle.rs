@@ -2,7 +2,7 @@
 
 use super::allowance::{AnswerAllowance, FILE_BYTES, ROOT_BYTES};
 use super::manifest::{Declarations, Declared, MANIFEST_DIRS, MANIFEST_FILE, declared_names};
-use super::notice::{Matter, Notice};
+use super::notice::{Matter, Notices};
 use super::place::Place;
 use super::scan::{self, SKILL_FILE};
 use super::stop::Stop;
@@ -12,9 +12,6 @@ use crate::path_uri::PathUri;
 use crate::protocol::discovery::{
     CapabilityPluginFiles, CapabilityRootDiscovery, CapabilitySkillFiles, CapabilityTextFile,
 };
-
-/// The most warnings that a root tells.
-const MAX_WARNINGS: usize = 1_000;
 
 /// Where a plugin has its servers and apps, unless its manifest says otherwise.
 const MCP_FILE: &str = ".mcp.json";
@@ -28,7 +25,7 @@ pub(super) struct Bundle {
     pub(super) plugin: Option<CapabilityPluginFiles>,
     pub(super) skills: Vec<CapabilitySkillFiles>,
     pub(super) namespace_manifests: Vec<CapabilityTextFile>,
-    pub(super) notices: Vec<Notice>,
+    pub(super) notices: Notices,
 }
 
 /// Scans a root and reads what it finds.
@@ -49,7 +46,7 @@ pub(super) fn gather(
     let below = found.manifests.values().filter_map(|place| reader.read(place));
     let namespace_manifests = first.into_iter().chain(below.collect::<Vec<_>>()).collect();
     let plugin = own.map(|manifest| reader.plugin(root, manifest));
-    let skills = found.skills.values().filter_map(|directory| reader.skill(directory)).collect();
+    let skills = found.skills.iter().filter_map(|directory| reader.skill(directory)).collect();
     Ok(Bundle { plugin, skills, namespace_manifests, notices: reader.notices })
 }
 
@@ -73,10 +70,10 @@ impl Bundle {
 }
 
 /// The notices for people, as many as there is room for.
-fn warnings(notices: &[Notice], answer: &AnswerAllowance) -> Vec<String> {
-    let texts = notices.iter().take(MAX_WARNINGS).map(ToString::to_string);
+fn warnings(notices: &Notices, answer: &AnswerAllowance) -> Vec<String> {
+    let texts = notices.kept.iter().map(ToString::to_string);
     let mut warnings: Vec<String> = texts.take_while(|text| answer.take("", text)).collect();
-    let rest = notices.len() - warnings.len();
+    let rest = notices.kept.len() - warnings.len() + notices.others;
     if rest > 0 {
         warnings.push(format!("{rest} further warnings are left out"));
     }
@@ -88,7 +85,7 @@ struct Reader<'a> {
     answer: &'a AnswerAllowance,
     stop: &'a Stop,
     left: usize,
-    notices: Vec<Notice>,
+    notices: Notices,
 }
 
 impl Reader<'_> {
@@ -100,7 +97,7 @@ impl Reader<'_> {
         match self.text(place) {
             Ok(contents) => contents.map(|contents| CapabilityTextFile { path: place.uri.clone(), contents }),
             Err(matter) => {
-                self.notices.push(Notice::new(&place.uri, matter));
+                self.notices.add(&place.uri, matter);
                 None
             }
         }
@@ -161,7 +158,7 @@ impl Reader<'_> {
         if let Declared::File(path) = declared {
             match declared_names(path) {
                 Ok(names) => return self.read(&root.below(names)),
-                Err(why) => self.notices.push(Notice::new(manifest, Matter::Declaration(key, why))),
+                Err(why) => self.notices.add(manifest, Matter::Declaration(key, why)),
             }
         }
         self.read(&root.child(usual))

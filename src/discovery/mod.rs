@@ -4,9 +4,9 @@
 //! Data flows one way: `scan` finds, `bundle` reads, `inventory` parses with `manifest` and `skill`. Nothing is kept from
 //! one request to the next, so an edit is in the next answer. Every path is opened under the sandbox of its root.
 //!
-//! Bounds: a scan ends at [`scan::MAX_DIRECTORIES`] and [`scan::MAX_ENTRIES`]; the files of a root weigh
-//! [`allowance::ROOT_BYTES`], an answer [`allowance::ANSWER_BYTES`]; [`PARALLEL_ROOTS`] are read at a time. Work that
-//! nobody waits for any more ends at its next directory.
+//! Bounds: a scan ends at `scan::MAX_DIRECTORIES` and `scan::MAX_ENTRIES`; the files of a root weigh
+//! `allowance::ROOT_BYTES` at most, those of an answer `allowance::ANSWER_BYTES`; `PARALLEL_ROOTS` are read at a time. Work
+//! that nobody waits for any more ends at its next directory.
 
 mod allowance;
 mod bundle;

@@ -6,6 +6,9 @@ use super::scan::{MAX_DEPTH, MAX_DIRECTORIES, MAX_ENTRIES};
 use crate::fs::FsError;
 use crate::path_uri::PathUri;
 
+/// The most notices that a root tells.
+const MAX_NOTICES: usize = 1_000;
+
 /// What somebody should know of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Notice {
@@ -39,11 +42,25 @@ pub(super) enum Matter {
     Declaration(&'static str, BadPath),
 }
 
-impl Notice {
-    pub(super) fn new(about: &PathUri, matter: Matter) -> Self {
-        Self { about: about.clone(), matter }
-    }
+/// The notices of one root, as many as are told.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    pub(super) kept: Vec<Notice>,
+    /// How many there are more.
+    pub(super) others: usize,
+}
 
+impl Notices {
+    pub(super) fn add(&mut self, about: &PathUri, matter: Matter) {
+        if self.kept.len() < MAX_NOTICES {
+            self.kept.push(Notice { about: about.clone(), matter });
+        } else {
+            self.others += 1;
+        }
+    }
+}
+
+impl Notice {
     /// Whether something that could be of use is missing by accident: not by where it lies, and not by its own choice.
     pub(super) fn is_loss(&self) -> bool {
         match self.matter {

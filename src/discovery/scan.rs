@@ -1,10 +1,12 @@
 //! Finds skills and manifests in a tree: level by level, links to directories followed, each real directory once.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::rc::Rc;
 
 use super::manifest::{MANIFEST_DIRS, MANIFEST_FILE};
-use super::notice::{Matter, Notice};
+use super::notice::{Matter, Notices};
 use super::place::Place;
 use super::stop::Stop;
 use crate::fs::{FsError, Scope};
@@ -30,10 +32,11 @@ const SKILLS_DIR: &str = "skills";
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     /// Directories with a skill file, by the URI of that file.
-    pub(super) skills: BTreeMap<PathUri, Place>,
+    pub(super) skills: Vec<Rc<Place>>,
     /// Manifests below the root, by the directory that they are about.
     pub(super) manifests: BTreeMap<PathUri, Place>,
-    pub(super) notices: Vec<Notice>,
+    pub(super) notices: Notices,
+    is_cut: bool,
 }
 
 /// Scans a tree. Should a limit leave something out, that is what is least likely to be of use.
@@ -43,13 +46,7 @@ pub(super) struct Scan {
 /// The root is no directory, or cannot be listed.
 pub(super) fn scan(root: &Place, scope: &Scope, stop: &Stop) -> Result<Scan, FsError> {
     let whole = Walk::new(root, scope, Order::ByLevel).run(stop)?;
-    if whole.is_cut() { Walk::new(root, scope, Order::LikelyFirst).run(stop) } else { Ok(whole) }
-}
-
-impl Scan {
-    fn is_cut(&self) -> bool {
-        self.notices.iter().any(|notice| matches!(notice.matter, Matter::Directories | Matter::Entries))
-    }
+    if whole.is_cut { Walk::new(root, scope, Order::LikelyFirst).run(stop) } else { Ok(whole) }
 }
 
 /// Which directory is next. It decides what a limit leaves out, and which of two paths a directory is told by.
@@ -61,19 +58,42 @@ enum Order {
     LikelyFirst,
 }
 
-/// A directory that is to be listed.
+/// A directory that is to be listed. There may be many, so the paths are put together when their turn comes.
 struct Pending {
-    place: Place,
+    above: Rc<Place>,
+    name: OsString,
     depth: u32,
-    /// The directory that it is in, and whether that is below the root as well.
-    above: Option<Place>,
-    /// The link that it is, in a directory that is really below the root.
+    /// It is a link, in a directory that is really below the root.
     is_link: bool,
     below_skills: bool,
 }
 
+/// A directory that is being listed.
+struct Directory {
+    place: Rc<Place>,
+    /// The directory that it is in; none for the root.
+    above: Option<Rc<Place>>,
+    depth: u32,
+    is_link: bool,
+    below_skills: bool,
+}
+
+impl Pending {
+    fn place(&self) -> Place {
+        self.above.child(&self.name)
+    }
+}
+
+impl From<Pending> for Directory {
+    fn from(pending: Pending) -> Self {
+        let place = Rc::new(pending.place());
+        let Pending { above, depth, is_link, below_skills, .. } = pending;
+        Self { place, above: Some(above), depth, is_link, below_skills }
+    }
+}
+
 struct Walk<'a> {
-    root: &'a Place,
+    root: Rc<Place>,
     scope: &'a Scope,
     order: Order,
     likely: VecDeque<Pending>,
@@ -81,7 +101,7 @@ struct Walk<'a> {
     /// Directories that have been listed.
     visited: HashSet<(u64, u64)>,
     entries: usize,
-    real_root: std::path::PathBuf,
+    real_root: PathBuf,
     scan: Scan,
     /// Rank of each manifest among those of its directory.
     ranks: BTreeMap<PathUri, usize>,
@@ -92,16 +112,16 @@ struct Walk<'a> {
 struct Full;
 
 impl<'a> Walk<'a> {
-    fn new(root: &'a Place, scope: &'a Scope, order: Order) -> Self {
+    fn new(root: &Place, scope: &'a Scope, order: Order) -> Self {
         Self {
-            root,
+            root: Rc::new(root.clone()),
             scope,
             order,
             likely: VecDeque::new(),
             others: VecDeque::new(),
             visited: HashSet::new(),
             entries: 0,
-            real_root: std::path::PathBuf::new(),
+            real_root: PathBuf::new(),
             scan: Scan::default(),
             ranks: BTreeMap::new(),
             is_too_deep: false,
@@ -109,15 +129,21 @@ impl<'a> Walk<'a> {
     }
 
     fn run(mut self, stop: &Stop) -> Result<Scan, FsError> {
-        let top =
-            Pending { place: self.root.clone(), depth: 0, above: None, is_link: false, below_skills: false };
+        let top = Directory {
+            place: Rc::clone(&self.root),
+            above: None,
+            depth: 0,
+            is_link: false,
+            below_skills: false,
+        };
         let listing = self.list(&top.place, MAX_LISTED)?;
         self.real_root.clone_from(&listing.real_path);
         let mut outcome = self.enter(&top, listing);
         while outcome.is_ok() && stop.is_wanted() {
             let Some(next) = self.likely.pop_front().or_else(|| self.others.pop_front()) else { break };
-            outcome = self.visit(&next);
+            outcome = self.visit(&next.into());
         }
+        self.scan.skills.sort_by_cached_key(|directory| directory.child(SKILL_FILE).uri);
         Ok(self.scan)
     }
 
@@ -125,7 +151,7 @@ impl<'a> Walk<'a> {
         fsops::list_some(self.scope.route(&place.path), limit)
     }
 
-    fn visit(&mut self, directory: &Pending) -> Result<(), Full> {
+    fn visit(&mut self, directory: &Directory) -> Result<(), Full> {
         let listing = match self.list(&directory.place, MAX_LISTED) {
             Ok(listing) if self.visited.contains(&listing.identity) => return Ok(()),
             Ok(listing) => listing,
@@ -135,8 +161,7 @@ impl<'a> Walk<'a> {
             }
         };
         if self.visited.len() == MAX_DIRECTORIES {
-            self.note(self.root, Matter::Directories);
-            return Err(Full);
+            return self.stop(Matter::Directories);
         }
         if directory.is_link && !listing.real_path.starts_with(&self.real_root) {
             self.note(&directory.place, Matter::LinkOut(listing.real_path.display().to_string()));
@@ -144,7 +169,7 @@ impl<'a> Walk<'a> {
         self.enter(directory, listing)
     }
 
-    fn enter(&mut self, directory: &Pending, listing: Listing) -> Result<(), Full> {
+    fn enter(&mut self, directory: &Directory, listing: Listing) -> Result<(), Full> {
         self.visited.insert(listing.identity);
         let is_inside = listing.real_path.starts_with(&self.real_root);
         for entry in listing.entries {
@@ -153,73 +178,76 @@ impl<'a> Walk<'a> {
                 continue;
             }
             if self.entries == MAX_ENTRIES {
-                self.note(self.root, Matter::Entries);
-                return Err(Full);
+                return self.stop(Matter::Entries);
             }
             self.entries += 1;
             if entry.is_directory {
-                self.enqueue(directory, &entry, is_inside);
+                self.enqueue(directory, entry, is_inside);
             } else if entry.is_file {
                 self.file(directory, &entry.name);
             }
         }
-        if listing.is_cut {
-            self.note(self.root, Matter::Entries);
-            return Err(Full);
-        }
-        Ok(())
+        if listing.is_cut { self.stop(Matter::Entries) } else { Ok(()) }
     }
 
-    fn enqueue(&mut self, parent: &Pending, entry: &Entry, is_inside: bool) {
-        let place = parent.place.child(&entry.name);
-        if parent.depth == MAX_DEPTH {
-            return self.too_deep(&parent.place, &place);
-        }
+    fn stop(&mut self, limit: Matter) -> Result<(), Full> {
+        self.scan.is_cut = true;
+        let root = Rc::clone(&self.root);
+        self.note(&root, limit);
+        Err(Full)
+    }
+
+    fn enqueue(&mut self, parent: &Directory, entry: Entry, is_inside: bool) {
         let pending = Pending {
+            above: Rc::clone(&parent.place),
             depth: parent.depth + 1,
-            above: Some(parent.place.clone()),
             is_link: is_inside && entry.link_target.is_some(),
             below_skills: parent.below_skills || entry.name == SKILLS_DIR,
-            place,
+            name: entry.name,
         };
-        let is_likely = self.order == Order::LikelyFirst && self.is_likely(&pending, &entry.name);
+        if pending.depth > MAX_DEPTH {
+            return self.too_deep(&pending);
+        }
+        let is_likely = self.order == Order::LikelyFirst && self.is_likely(&pending);
         if is_likely { self.likely.push_back(pending) } else { self.others.push_back(pending) }
     }
 
     /// Whether there may be skills or manifests.
-    fn is_likely(&self, directory: &Pending, name: &OsStr) -> bool {
-        let has_manifest = |kind: &&str| {
-            let place = directory.place.child(kind);
+    fn is_likely(&self, directory: &Pending) -> bool {
+        let is_directory = |place: &Place| {
             fsops::metadata(self.scope.route(&place.path), Links::Follow)
                 .is_ok_and(|found| found.is_directory)
         };
-        directory.below_skills
-            || MANIFEST_DIRS.iter().any(|kind| name == *kind)
-            || MANIFEST_DIRS.iter().any(has_manifest)
+        let has_manifest = || {
+            let place = directory.place();
+            MANIFEST_DIRS.iter().any(|kind| is_directory(&place.child(kind)))
+        };
+        directory.below_skills || MANIFEST_DIRS.iter().any(|kind| directory.name == *kind) || has_manifest()
     }
 
     /// Says once that something is too deep, unless it has been listed by another path.
-    fn too_deep(&mut self, parent: &Place, directory: &Place) {
-        let is_new =
-            || self.list(directory, 0).is_ok_and(|listing| !self.visited.contains(&listing.identity));
-        if !self.is_too_deep && is_new() {
+    fn too_deep(&mut self, directory: &Pending) {
+        if self.is_too_deep {
+            return;
+        }
+        let listing = self.list(&directory.place(), 0);
+        if listing.is_ok_and(|listing| !self.visited.contains(&listing.identity)) {
             self.is_too_deep = true;
-            self.note(parent, Matter::TooDeep);
+            self.note(&directory.above, Matter::TooDeep);
         }
     }
 
-    fn file(&mut self, directory: &Pending, name: &OsStr) {
+    fn file(&mut self, directory: &Directory, name: &OsStr) {
         if name == SKILL_FILE {
-            let uri = directory.place.child(name).uri;
-            self.scan.skills.insert(uri, directory.place.clone());
+            self.scan.skills.push(Rc::clone(&directory.place));
         } else if name == MANIFEST_FILE {
             self.manifest(directory, name);
         }
     }
 
     /// A manifest counts below the root, and where there is none before it.
-    fn manifest(&mut self, directory: &Pending, name: &OsStr) {
-        let Some(plugin) = directory.above.as_ref().filter(|above| *above != self.root) else { return };
+    fn manifest(&mut self, directory: &Directory, name: &OsStr) {
+        let Some(plugin) = directory.above.as_ref().filter(|above| **above != self.root) else { return };
         let holder = directory.place.path.file_name();
         let Some(rank) = MANIFEST_DIRS.iter().position(|kind| holder == Some(OsStr::new(kind))) else {
             return;
@@ -231,6 +259,6 @@ impl<'a> Walk<'a> {
     }
 
     fn note(&mut self, about: &Place, matter: Matter) {
-        self.scan.notices.push(Notice::new(&about.uri, matter));
+        self.scan.notices.add(&about.uri, matter);
     }
 }

@@ -22,6 +22,9 @@ use crate::protocol::discovery::{
 /// Where the settings of the whole machine are.
 const SYSTEM_DIR: &str = "/etc/codex";
 
+/// Reasons that the log has of one location.
+const LOGGED: usize = 20;
+
 /// Where a user's capabilities are.
 #[derive(Debug, Clone)]
 pub(super) struct Homes {
@@ -118,10 +121,12 @@ impl Inventory<'_> {
     /// The skills of a bundle for which there is room. One location complains once.
     fn described(&mut self, bundle: Bundle, root: Option<&CapabilityDiscoveryRoot>) -> Described {
         let mut described = describe_skills(&bundle, root);
-        let losses = bundle.notices.iter().filter(|notice| notice.is_loss()).map(ToString::to_string);
+        let losses = bundle.notices.kept.iter().filter(|notice| notice.is_loss()).map(ToString::to_string);
         described.left_out.extend(losses);
         if !described.left_out.is_empty() {
-            self.room.lose(Loss::Metadata, format_args!("{}", described.left_out.join("; ")));
+            let (count, some) = (described.left_out.len(), LOGGED.min(described.left_out.len()));
+            let reasons = described.left_out[..some].join("; ");
+            self.room.lose(Loss::Metadata, format_args!("{reasons} ({count} in all)"));
         }
         described.skills.retain(|skill| self.room.admit(skill));
         described
