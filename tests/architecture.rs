@@ -25,6 +25,7 @@ const ROWS: &[&[Module]] = &[
     &[
         ("process", &["sandbox", "spawn", "protocol"]),
         ("fs", &["fsops", "sandbox", "policy", "spawn", "protocol", "path_uri"]),
+        ("discovery", &["fs", "fsops", "sandbox", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
         ("snapshot", &["process", "sandbox", "spawn", "protocol"]),
     ],
@@ -35,7 +36,17 @@ const ROWS: &[&[Module]] = &[
     ],
     &[(
         "error_map",
-        &["session", "http_request", "fs", "environment_config", "process", "sandbox", "policy", "protocol"],
+        &[
+            "session",
+            "http_request",
+            "fs",
+            "discovery",
+            "environment_config",
+            "process",
+            "sandbox",
+            "policy",
+            "protocol",
+        ],
     )],
     &[
         (
@@ -46,6 +57,7 @@ const ROWS: &[&[Module]] = &[
                 "network",
                 "http_request",
                 "fs",
+                "discovery",
                 "environment_config",
                 "process",
                 "sandbox",
@@ -62,6 +74,7 @@ const ROWS: &[&[Module]] = &[
                 "session",
                 "http_request",
                 "fs",
+                "discovery",
                 "environment_config",
                 "network",
                 "snapshot",
@@ -76,12 +89,12 @@ const ROWS: &[&[Module]] = &[
                 "protocol",
             ],
         ),
-        ("client", &["backend", "rpc", "path_uri", "protocol"]),
+        ("client", &["backend", "rpc", "policy", "path_uri", "protocol"]),
     ],
-    &[("environment", &["client", "local", "environment_info", "backend", "protocol"])],
+    &[("environment", &["client", "local", "environment_info", "backend", "path_uri", "protocol"])],
     &[
         ("helper", &["sandbox", "spawn"]),
-        ("fuzzing", &["server", "rpc", "protocol"]),
+        ("fuzzing", &["server", "rpc", "discovery", "protocol"]),
         (
             "cli",
             &[

@@ -1,11 +1,19 @@
 //! What users of the library hold: a place to execute, this machine or a server.
 
+mod discovery;
+mod selected_roots;
+
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
+pub use self::selected_roots::{
+    CapabilityDiscoverySnapshot, CapabilityRootLocation, ExecutorCapabilityDiscoveryCache,
+    ResolvedSelectedCapabilityRoot, SelectedCapabilityRoot, SelectedCapabilityRootsStatus,
+    SelectedRootDiscovery, inspect_selected_capability_roots, resolve_selected_capability_roots,
+};
 use crate::backend::{ExecBackend, ExecutorFileSystem, HttpClient, Result};
-pub use crate::client::{ClientOptions, EnvironmentConnectionState, EnvironmentObservedStatus};
+pub use crate::client::{ClientOptions, EnvironmentConnectionState, EnvironmentObservedStatus, Readiness};
 use crate::client::{RemoteBackend, RemoteFileSystem, RemoteHttpClient};
 use crate::environment_info;
 use crate::local::{LocalBackend, LocalFileSystem, LocalHttpClient, read_config};
