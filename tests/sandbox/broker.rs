@@ -142,8 +142,7 @@ async fn after_the_end() {
 
 /// The program's exit status is its own, also where init was asked much and is asked no more.
 async fn without_the_entrance() {
-    let end =
-        "peer = socket.create_connection(('127.0.0.1', 4301), 20)\ntry: peer.recv(9)\nexcept OSError: pass\nos._exit(7)";
+    let end = "peer = socket.create_connection(('127.0.0.1', 4301), 20)\ntry: peer.recv(9)\nexcept OSError: pass\nos._exit(7)";
     let script = serving("").replace("time.sleep(1000)", end);
     let mut running = run(&sandboxes(), &read_only(), private(&[4301]), &script).await;
     let entrance = running.entrance().await;

@@ -32,7 +32,7 @@ impl Line {
     pub(super) async fn new(stream: TcpStream, via: Option<Via>) -> io::Result<Self> {
         let peer = stream.peer_addr()?;
         let mut builder = Builder::new();
-        builder.preserve_header_case(true).max_buf_size(BUFFER).max_headers(HEADERS);
+        builder.preserve_header_case(true).max_buf_size(BUFFER).max_header_size(BUFFER).max_headers(HEADERS);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         let driver = AbortOnDropHandle::new(tokio::spawn(connection.with_upgrades()));
         Ok(Self { sender, peer, via, _driver: driver })

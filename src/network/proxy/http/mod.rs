@@ -62,6 +62,7 @@ fn builder() -> Builder {
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_LIMIT)
         .max_buf_size(BUFFER)
+        .max_header_size(BUFFER)
         .max_headers(HEADERS)
         .preserve_header_case(true)
         .auto_date_header(false);
