@@ -7,6 +7,7 @@
 //! * [`plan`] is what the helper is told about one run; [`launch`] starts a helper with it.
 //! * [`placeholders`] keeps protected paths that do not exist from being created.
 //! * [`landlock`] and [`seccomp`] build rules; the helper and the child apply them.
+//! * [`peer_check`] lets in who belongs to one run.
 //! * [`networked`] knows the runs that can reach the server, and [`origin`] refuses connections that come from them.
 
 pub mod entrance;
@@ -18,6 +19,7 @@ pub mod landlock;
 pub mod launch;
 pub mod networked;
 pub mod origin;
+pub mod peer_check;
 pub mod placeholders;
 pub mod plan;
 mod prepare;
