@@ -81,7 +81,7 @@ const ROWS: &[&[Module]] = &[
     &[("environment", &["client", "local", "environment_info", "backend", "protocol"])],
     &[
         ("helper", &["sandbox", "spawn"]),
-        ("fuzzing", &["server", "rpc", "protocol"]),
+        ("fuzzing", &["server", "network", "rpc", "protocol"]),
         (
             "cli",
             &[

@@ -6,11 +6,11 @@
 mod connect;
 mod exchange;
 mod forward;
-pub(in crate::network) mod framing;
+pub(crate) mod framing;
 mod headers;
 mod line;
 mod refusal;
-pub(in crate::network) mod target;
+pub(crate) mod target;
 
 use std::convert::Infallible;
 use std::sync::Arc;
