@@ -166,19 +166,11 @@ pub struct Program {
     pub cwd: CString,
     /// Standard input is a terminal, which becomes the controlling one.
     pub terminal: bool,
-    /// What it means that no candidate exists.
-    pub absence: Absence,
+    /// What is said, as a shell would, if no candidate exists; the program has then ended with 127. `None`: the start
+    /// fails.
+    pub absence: Option<CString>,
     /// Numbers of the descriptors that it inherits besides the standard streams; the helper has them at these already.
     pub inherited: Vec<i32>,
-}
-
-/// See [`Program::absence`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Absence {
-    /// The start fails.
-    Fails,
-    /// The view shows no file at all, so there can be no program: it is as if it had ended with 127, as shells say it.
-    Ends,
 }
 
 /// What the helper answers, once.

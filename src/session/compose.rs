@@ -52,6 +52,11 @@ pub(super) async fn compose(
     spec.introduction = way.as_mut().and_then(|way| way.introduction.take());
     let network = way.as_ref().map(|way| way.network.clone()).unwrap_or_default();
     let mut sandbox = confine(&params.exec, &spec, network, executor).await?;
+    if let Some(why) = way.as_mut().and_then(|way| way.refusal.take())
+        && !sandbox.as_mut().is_some_and(|sandbox| sandbox.refuse(&why))
+    {
+        return Err(StartError::InvalidParams(why));
+    }
     let entrance = sandbox.as_mut().and_then(Prepared::take_entrance);
     Ok(Composed { spec, sandbox, doors: way.map(|way| way.open(entrance)) })
 }

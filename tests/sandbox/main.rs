@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test, which the lint cannot see without the usual harness")]
 
 mod broker;
+mod peers;
 mod ports;
 mod private;
 mod support;
@@ -15,7 +16,7 @@ fn main() -> ExitCode {
     if exec_server::helper::dispatch() {
         return ExitCode::SUCCESS;
     }
-    let tests = [private::tests(), broker::tests(), ports::tests()];
+    let tests = [private::tests(), broker::tests(), ports::tests(), peers::tests()];
     let tests: Vec<Trial> = tests.into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }

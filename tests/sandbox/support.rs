@@ -14,7 +14,7 @@ use exec_server::sandbox::{
 };
 use exec_server::spawn::isolation::Isolation;
 use exec_server::spawn::mark::RunMark;
-use exec_server::spawn::{Child, ExitStatus, Launch, Stdio};
+use exec_server::spawn::{Child, ExitStatus, Launch, Stdio, spawn};
 use libtest_mimic::Trial;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -148,12 +148,31 @@ pub(crate) async fn run(
     network: WantedNetwork,
     script: &str,
 ) -> Running {
+    start(sandboxes, context, network, script, RunMark::none()).await
+}
+
+/// The same, with a mark.
+pub(crate) async fn start(
+    sandboxes: &Arc<Sandboxes>,
+    context: &Value,
+    network: WantedNetwork,
+    script: &str,
+    mark: RunMark,
+) -> Running {
     let mut prepared = prepare(sandboxes, context, network).await.unwrap();
     let (entrance, gaps) = (prepared.take_entrance(), prepared.gaps.clone());
     let (output, theirs) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-    let launch = launching(&["/usr/bin/python3", "-uc", script], theirs);
+    let launch = Launch { mark, ..launching(&["/usr/bin/python3", "-uc", script], theirs) };
     let child = tokio::task::block_in_place(|| launch::start(launch, prepared)).unwrap();
     Running { child, entrance, gaps, output: BufReader::new(output.into()) }
+}
+
+/// Runs a Python script without a sandbox.
+pub(crate) fn unconfined(script: &str, mark: RunMark) -> Running {
+    let (output, theirs) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let launch = Launch { mark, ..launching(&["/usr/bin/python3", "-uc", script], theirs) };
+    let child = spawn(launch).unwrap();
+    Running { child, entrance: None, gaps: Vec::new(), output: BufReader::new(output.into()) }
 }
 
 /// A command line whose outputs are one.

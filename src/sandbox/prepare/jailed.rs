@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::cwd::Cwd;
-use super::{Held, Jail, Measures, Prepared, Promise, Reach};
+use super::{Absence, Held, Jail, Measures, Prepared, Promise, Reach};
 use crate::policy::FilePolicy;
 use crate::protocol::sandbox::SandboxBackend;
 use crate::sandbox::ground::Ground;
-use crate::sandbox::plan::{Absence, MAX_PORTS, PrivateNetwork};
+use crate::sandbox::plan::{MAX_PORTS, PrivateNetwork};
 use crate::sandbox::probe::UserNamespace;
 use crate::sandbox::seccomp::{Filter, Sockets};
 use crate::sandbox::{SandboxError, Sandboxes, grants, view};

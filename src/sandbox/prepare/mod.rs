@@ -17,7 +17,7 @@ use super::gaps;
 use super::ground::Ground;
 use super::networked::NetworkedRun;
 use super::placeholders::Lease;
-use super::plan::{Absence, Grant, PrivateNetwork, View};
+use super::plan::{Grant, PrivateNetwork, View};
 use super::probe::{Host, UserNamespace};
 use super::seccomp::Filter;
 use crate::policy::{FilePolicy, Files, Policy, Surroundings};
@@ -129,7 +129,27 @@ pub(super) struct Jail {
     pub(super) absence: Absence,
 }
 
+/// What becomes of a start whose program is not there.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Absence {
+    /// It fails.
+    Fails,
+    /// The view shows no file at all, so there can be no program, and it has ended, as shells say it.
+    Ends,
+    /// The program is not looked for: this is why.
+    Refused(String),
+}
+
 impl Prepared {
+    /// Has the start succeed without its program, which has ended before it began and says why. False if this sandbox
+    /// cannot do that.
+    #[must_use]
+    pub fn refuse(&mut self, why: &str) -> bool {
+        let Measures::View(jail) = &mut self.measures else { return false };
+        jail.absence = Absence::Refused(why.to_owned());
+        true
+    }
+
     /// Whether what the program starts could outlive it: without namespaces nothing ends that by itself.
     #[must_use]
     pub fn leaves_children(&self) -> bool {

@@ -12,7 +12,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::oneshot;
 
 use super::{Carrier, Egress, OwnProxy, StartError};
-use crate::network::endpoints;
+use crate::network::endpoints::{self, EndpointError};
 use crate::network::proxy::bridge::Bridges;
 use crate::network::proxy::guest::{Guest, InsideNetwork};
 use crate::network::proxy::{Endpoints, variables};
@@ -31,6 +31,8 @@ pub(in super::super) struct Way {
     pub(in super::super) network: WantedNetwork,
     /// To be told its first process.
     pub(in super::super) introduction: Option<Introduction>,
+    /// Why the program must not be executed, although the start succeeds.
+    pub(in super::super) refusal: Option<String>,
     doors: Doors,
     /// In a network of its own, in the order of their ports.
     inside: Vec<Door>,
@@ -65,7 +67,7 @@ impl Egress {
 
     fn way(self: &Arc<Self>, network: WantedNetwork) -> Way {
         let doors = Doors { egress: Arc::clone(self), bridges: None };
-        Way { network, introduction: None, doors, inside: Vec::new() }
+        Way { network, introduction: None, refusal: None, doors, inside: Vec::new() }
     }
 
     fn to_own(self: &Arc<Self>, own: &OwnProxy, variables: &mut Variables) -> Way {
@@ -83,7 +85,13 @@ impl Egress {
 
     fn to_others(self: &Arc<Self>, listed: &[u16], variables: &mut Variables) -> Result<Way, StartError> {
         let invalid = |error: &dyn ToString| StartError::InvalidParams(error.to_string());
-        let found = endpoints::find(variables, listed).map_err(|error| invalid(&error))?;
+        let found = match endpoints::find(variables, listed) {
+            // Clients of the reference are used to a program that ends here.
+            Err(error @ EndpointError::Unlisted(_)) => {
+                return Ok(Way { refusal: Some(error.to_string()), ..self.inwards(Vec::new()) });
+            }
+            found => found.map_err(|error| invalid(&error))?,
+        };
         let bridges = Bridges::new(&found, self.executor.network()).map_err(|error| invalid(&error))?;
         if self.isolation != Some(NetworkIsolation::Private) {
             endpoints::redirect(variables, |_| None);
