@@ -107,3 +107,17 @@ async fn datagrams_of_a_run_are_taken_in_its_network() {
     assert_eq!(client.recv(&mut back).await.unwrap(), datagram.len());
     assert_eq!(run.reports(1).await[0].protocol, NetworkProtocol::Socks5Udp);
 }
+
+#[tokio::test]
+async fn a_connection_into_the_run_is_not_used_for_what_is_outside() {
+    let run = Run::allowing(&["127.0.0.1"]);
+    let (target, http, _) = inside(&run, 8123).await;
+    let mut connection = Connection::to(http).await;
+    // The second is for the very address behind which the run's server is here.
+    for (host, port) in [("localhost", 8123), ("127.0.0.1", target.port)] {
+        let request = format!("GET http://{host}:{port}/ HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
+        connection.send(request.as_bytes()).await;
+        assert_eq!(connection.reply().await.status, 200);
+    }
+    assert_eq!(target.seen().len(), 2, "each on a connection of its own");
+}
