@@ -94,7 +94,7 @@ const ROWS: &[&[Module]] = &[
     &[("environment", &["client", "local", "environment_info", "backend", "path_uri", "protocol"])],
     &[
         ("helper", &["sandbox", "spawn"]),
-        ("fuzzing", &["server", "rpc", "discovery", "protocol"]),
+        ("fuzzing", &["server", "network", "rpc", "discovery", "protocol"]),
         (
             "cli",
             &[

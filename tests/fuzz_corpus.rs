@@ -126,6 +126,21 @@ fn hosts() {
 }
 
 #[test]
+fn egress() {
+    replay("egress", checks::egress, OFFSPRING);
+}
+
+#[test]
+fn request_head() {
+    replay("request_head", checks::request_head, OFFSPRING);
+}
+
+#[test]
+fn socks() {
+    replay("socks", checks::socks, OFFSPRING);
+}
+
+#[test]
 fn params() {
     replay("params", checks::params, OFFSPRING);
 }

@@ -59,12 +59,13 @@ impl Exchange {
         } else {
             self.forward(request).await
         };
+        let is_invalid = matches!(answered, Err(Refusal::Invalid(_)));
         let is_over = answered
             .as_ref()
             .is_ok_and(|response| is_tunnel || response.status() == StatusCode::SWITCHING_PROTOCOLS);
         let mut response = answered.unwrap_or_else(|refusal| refusal.response());
-        if self.framing.is_opaque() && !is_over {
-            // What was sent behind this request, hoping for a tunnel, is no request.
+        if is_invalid || (self.framing.is_opaque() && !is_over) {
+            // What was sent behind it may be part of it, or was for somebody else.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response

@@ -24,11 +24,11 @@ const PROTOCOL: NetworkProtocol = NetworkProtocol::Http;
 const UNIX_SOCKET: &str = "x-unix-socket";
 
 /// How a request leaves.
-enum Exit {
-    /// On a connection of its own.
-    Own(Line),
-    /// On one that the next may use too.
-    Shared { line: Line, route: Route, via: Option<Via>, is_used: bool },
+struct Exit {
+    line: Line,
+    via: Option<Via>,
+    /// The line has served another request, and may have ended since. This is where it leads.
+    used_for: Option<Route>,
 }
 
 impl Exchange {
@@ -66,22 +66,22 @@ impl Exchange {
     }
 
     async fn exit(&self, way: Way, is_upgrade: bool) -> io::Result<Exit> {
+        let fresh = |line, via| Exit { line, via, used_for: None };
         let route = match way {
-            Way::Inside(stream) => return Line::new(stream, None).await.map(Exit::Own),
+            Way::Inside(stream) => return Ok(fresh(Line::own(stream).await?, None)),
             Way::Onward(route) => route,
         };
         let via = self.visit.onward.via(&route)?;
         if is_upgrade && via.is_some() {
             let end = self.visit.onward.upgradable(&route, via).await?;
-            return Line::new(end.into_fresh()?, None).await.map(Exit::Own);
+            return Ok(fresh(Line::own(end.into_fresh()?).await?, None));
         }
         if let Some(mut line) = self.take_line()
             && line.is_for(&route, via.as_ref()).await
         {
-            return Ok(Exit::Shared { line, route, via, is_used: true });
+            return Ok(Exit { line, via, used_for: Some(route) });
         }
-        let line = self.dial(&route, via.clone()).await?;
-        Ok(Exit::Shared { line, route, via, is_used: false })
+        Ok(fresh(self.dial(&route, via.clone()).await?, via))
     }
 
     async fn dial(&self, route: &Route, via: Option<Via>) -> io::Result<Line> {
@@ -95,26 +95,25 @@ impl Exchange {
         exit: Exit,
         target: &Target,
     ) -> io::Result<(Response<Incoming>, Line)> {
-        let (mut line, route, via, is_used) = match exit {
-            Exit::Own(mut line) => {
-                let sent = line.send(request).await;
-                return sent.map(|response| (response, line)).map_err(|(error, _)| error);
-            }
-            Exit::Shared { line, route, via, is_used } => (line, route, via, is_used),
-        };
+        let Exit { mut line, via, used_for } = exit;
         if let Some(via) = &via {
             for_upstream(&mut request, target, via)?;
         }
-        let (error, unsent) = match line.send(request).await {
-            Ok(response) if via.is_some() => return from_upstream(response).map(|response| (response, line)),
-            Ok(response) => return Ok((response, line)),
-            Err(failed) => failed,
+        let is_upstream = via.is_some();
+        let response = match (line.send(request).await, used_for) {
+            (Ok(response), _) => response,
+            // That the line has ended since the last request says nothing about the destination.
+            (Err((_, Some(unsent))), Some(route)) => {
+                line = self.dial(&route, via).await?;
+                line.send(unsent).await.map_err(|(error, _)| error)?
+            }
+            (Err((error, _)), _) => return Err(error),
         };
-        // A connection that has ended since the last request says nothing about the destination.
-        let Some(request) = unsent.filter(|_| is_used) else { return Err(error) };
-        let mut line = self.dial(&route, via).await?;
-        let sent = line.send(request).await;
-        sent.map(|response| (response, line)).map_err(|(error, _)| error)
+        if is_upstream && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+            // What an upstream proxy wants of this server is no business of the process.
+            return Err(io::Error::other("the upstream proxy of this server wants other credentials"));
+        }
+        Ok((response, line))
     }
 
     fn pass_on(
@@ -162,12 +161,4 @@ fn for_upstream(request: &mut Request<Incoming>, target: &Target, via: &Via) -> 
         request.headers_mut().insert(PROXY_AUTHORIZATION, credentials.clone());
     }
     Ok(())
-}
-
-/// What an upstream proxy wants of this server is no business of the process.
-fn from_upstream(response: Response<Incoming>) -> io::Result<Response<Incoming>> {
-    if response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-        return Err(io::Error::other("the upstream proxy of this server wants other credentials"));
-    }
-    Ok(response)
 }

@@ -66,7 +66,7 @@ impl AsyncRead for Watched {
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         let Self { reader, framing, .. } = &mut *self;
         reader.read(&buf.filled()[before..]);
-        framing.ambiguous.store(reader.ambiguous, Ordering::Relaxed);
+        framing.ambiguous.store(reader.ambiguous(), Ordering::Relaxed);
         framing.opaque.store(matches!(reader.place, Place::Opaque), Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
@@ -100,11 +100,10 @@ impl AsyncWrite for Watched {
 
 /// Reads a stream of requests, in whatever pieces it comes.
 #[derive(Debug, Default)]
-pub(in crate::network) struct RequestReader {
+pub(crate) struct RequestReader {
     place: Place,
     /// Heads that were read.
     heads: u64,
-    /// See [`Framing::ambiguous`].
     ambiguous: u64,
 }
 
@@ -134,8 +133,13 @@ impl Default for Place {
 }
 
 impl RequestReader {
+    /// Which request can be read in two ways, counted from 1. 0: none.
+    pub(crate) fn ambiguous(&self) -> u64 {
+        self.ambiguous
+    }
+
     /// Reads what comes next.
-    pub(in crate::network) fn read(&mut self, mut bytes: &[u8]) {
+    pub(crate) fn read(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let (place, used) = match &mut self.place {
                 Place::Opaque => return,

@@ -22,27 +22,50 @@ const SETTLING: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Line {
     sender: SendRequest<Incoming>,
-    peer: SocketAddr,
-    /// The upstream proxy at its other end.
-    via: Option<Via>,
+    end: LineEnd,
     _driver: AbortOnDropHandle<hyper::Result<()>>,
 }
 
+/// What is at the other end of a line.
+#[derive(Debug, PartialEq, Eq)]
+enum LineEnd {
+    /// What was dialled.
+    Address(SocketAddr),
+    /// An upstream proxy.
+    Upstream(Via),
+    /// What only this request may reach so: another network, or something behind a tunnel.
+    Own,
+}
+
 impl Line {
+    /// A line to what was dialled for a route, or to an upstream proxy.
     pub(super) async fn new(stream: TcpStream, via: Option<Via>) -> io::Result<Self> {
-        let peer = stream.peer_addr()?;
+        let end = match via {
+            None => LineEnd::Address(stream.peer_addr()?),
+            Some(via) => LineEnd::Upstream(via),
+        };
+        Self::to(end, stream).await
+    }
+
+    /// A line for one request.
+    pub(super) async fn own(stream: TcpStream) -> io::Result<Self> {
+        Self::to(LineEnd::Own, stream).await
+    }
+
+    async fn to(end: LineEnd, stream: TcpStream) -> io::Result<Self> {
         let mut builder = Builder::new();
-        builder.preserve_header_case(true).max_buf_size(BUFFER).max_headers(HEADERS);
+        builder.preserve_header_case(true).max_buf_size(BUFFER).max_header_size(BUFFER).max_headers(HEADERS);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         let driver = AbortOnDropHandle::new(tokio::spawn(connection.with_upgrades()));
-        Ok(Self { sender, peer, via, _driver: driver })
+        Ok(Self { sender, end, _driver: driver })
     }
 
     /// Whether this is a connection to where a request may go now, and still good.
     pub(super) async fn is_for(&mut self, route: &Route, via: Option<&Via>) -> bool {
-        let leads_there = match via {
-            None => self.via.is_none() && route.addresses.contains(&self.peer),
-            Some(via) => self.via.as_ref() == Some(via),
+        let leads_there = match (&self.end, via) {
+            (LineEnd::Address(address), None) => route.addresses.contains(address),
+            (LineEnd::Upstream(known), Some(via)) => known == via,
+            _ => false,
         };
         leads_there && matches!(tokio::time::timeout(SETTLING, self.sender.ready()).await, Ok(Ok(())))
     }

@@ -6,11 +6,11 @@
 mod connect;
 mod exchange;
 mod forward;
-pub(in crate::network) mod framing;
+pub(crate) mod framing;
 mod headers;
 mod line;
 mod refusal;
-pub(in crate::network) mod target;
+pub(crate) mod target;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -62,6 +62,7 @@ fn builder() -> Builder {
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_LIMIT)
         .max_buf_size(BUFFER)
+        .max_header_size(BUFFER)
         .max_headers(HEADERS)
         .preserve_header_case(true)
         .auto_date_header(false);

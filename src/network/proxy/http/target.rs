@@ -7,15 +7,15 @@ use hyper::{HeaderMap, Uri};
 use crate::policy::egress::Authority;
 
 /// The port where none is written, for tunnels too.
-pub(in crate::network) const DEFAULT_PORT: u16 = 80;
+pub(crate) const DEFAULT_PORT: u16 = 80;
 
 /// The target of a plain request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::network) struct Target {
+pub(crate) struct Target {
     /// As the request writes it, without a user.
-    pub(in crate::network) authority: Authority,
+    pub(crate) authority: Authority,
     /// As the request writes it; `*` is one.
-    pub(in crate::network) path: PathAndQuery,
+    pub(crate) path: PathAndQuery,
 }
 
 impl Target {
@@ -23,7 +23,7 @@ impl Target {
     ///
     /// # Errors
     /// It has none, or two.
-    pub(in crate::network) fn of(uri: &Uri, headers: &HeaderMap) -> Result<Self, &'static str> {
+    pub(crate) fn of(uri: &Uri, headers: &HeaderMap) -> Result<Self, &'static str> {
         let host = host(headers)?;
         let authority = match (uri.scheme(), uri.authority()) {
             (None, None) => host.ok_or("missing host")?,
@@ -44,7 +44,7 @@ impl Target {
     }
 
     /// The port that is meant.
-    pub(in crate::network) fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.authority.port.unwrap_or(DEFAULT_PORT)
     }
 }
@@ -53,7 +53,7 @@ impl Target {
 ///
 /// # Errors
 /// It has none.
-pub(in crate::network) fn of_tunnel(uri: &Uri) -> Result<Authority, &'static str> {
+pub(crate) fn of_tunnel(uri: &Uri) -> Result<Authority, &'static str> {
     let authority = uri.authority().filter(|_| uri.scheme().is_none());
     authority.and_then(|named| without_user(named.as_str())).ok_or("invalid target: expected HOST:PORT")
 }

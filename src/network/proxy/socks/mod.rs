@@ -1,7 +1,7 @@
 //! The SOCKS5 listener: connections and, where they are wanted, datagrams.
 
 mod udp;
-pub(in crate::network) mod wire;
+pub(crate) mod wire;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -12,7 +12,7 @@ const NAME: u8 = 3;
 const IPV6: u8 = 4;
 
 /// The longest greeting or request.
-pub(in crate::network) const LONGEST: usize = 3 + 2 + 255 + 2;
+pub(crate) const LONGEST: usize = 3 + 2 + 255 + 2;
 
 /// What the server says to a greeting.
 pub(super) const CHOSEN: [u8; 2] = [VERSION, NO_AUTHENTICATION];
@@ -20,7 +20,7 @@ pub(super) const NOTHING_SUITS: [u8; 2] = [VERSION, 0xff];
 
 /// What has come of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::network) enum Parsed<T> {
+pub(crate) enum Parsed<T> {
     /// Not all of it.
     Incomplete,
     /// It is none.
@@ -41,16 +41,16 @@ impl<T> Parsed<T> {
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::network) struct Request {
+pub(crate) struct Request {
     /// What is to be done.
-    pub(in crate::network) command: Command,
+    pub(crate) command: Command,
     /// With what. `None`: a kind of address that does not exist.
-    pub(in crate::network) destination: Option<Destination>,
+    pub(crate) destination: Option<Destination>,
 }
 
 /// What a request wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::network) enum Command {
+pub(crate) enum Command {
     /// A connection.
     Connect,
     /// Datagrams.
@@ -61,11 +61,11 @@ pub(in crate::network) enum Command {
 
 /// A host as it was written, and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::network) struct Destination {
+pub(crate) struct Destination {
     /// An address or a name, or what its bytes look like.
-    pub(in crate::network) host: String,
+    pub(crate) host: String,
     /// The port.
-    pub(in crate::network) port: u16,
+    pub(crate) port: u16,
 }
 
 /// The answers to a request.
@@ -81,7 +81,7 @@ pub(super) enum Reply {
 }
 
 /// A greeting: whether it is content without authentication.
-pub(in crate::network) fn greeting(bytes: &[u8]) -> Parsed<bool> {
+pub(crate) fn greeting(bytes: &[u8]) -> Parsed<bool> {
     match bytes {
         [] | [VERSION] => Parsed::Incomplete,
         [VERSION, count, rest @ ..] => match rest.get(..usize::from(*count)) {
@@ -93,7 +93,7 @@ pub(in crate::network) fn greeting(bytes: &[u8]) -> Parsed<bool> {
 }
 
 /// A request.
-pub(in crate::network) fn request(bytes: &[u8]) -> Parsed<Request> {
+pub(crate) fn request(bytes: &[u8]) -> Parsed<Request> {
     match bytes {
         [] | [VERSION] | [VERSION, _] => Parsed::Incomplete,
         [VERSION, command, 0, rest @ ..] => {
@@ -110,7 +110,7 @@ pub(in crate::network) fn request(bytes: &[u8]) -> Parsed<Request> {
 }
 
 /// The destination of a datagram, and how long its header is. `None`: it is no datagram, or a part of one.
-pub(in crate::network) fn datagram(bytes: &[u8]) -> Option<(Destination, usize)> {
+pub(crate) fn datagram(bytes: &[u8]) -> Option<(Destination, usize)> {
     let [0, 0, 0, rest @ ..] = bytes else { return None };
     match destination(rest) {
         Parsed::Complete(Some(destination), used) => Some((destination, 3 + used)),
@@ -150,7 +150,7 @@ pub(super) fn reply(reply: Reply, bound: SocketAddr) -> Vec<u8> {
 }
 
 /// What stands before a datagram that comes from an address.
-pub(in crate::network) fn header(from: SocketAddr) -> Vec<u8> {
+pub(crate) fn header(from: SocketAddr) -> Vec<u8> {
     headed([0, 0, 0], from)
 }
 
