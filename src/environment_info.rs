@@ -48,6 +48,8 @@ pub fn gather(variable: impl Fn(&str) -> Option<OsString>, snapshots: bool) -> E
 /// True is a promise: only what works.
 fn capabilities(snapshots: bool) -> Capabilities {
     Capabilities {
+        network_proxy_launch: true,
+        network_proxy_review_domains: true,
         fs_watch_missing: true,
         environment_config_read: true,
         http_header_env_vars: true,

@@ -37,9 +37,6 @@ impl IntoErrorObject for StartError {
                 };
                 ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": kind }))
             }
-            Self::NotAvailable(_) => {
-                ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": "sandboxUnavailable" }))
-            }
             Self::Sandbox(error) => {
                 let (code, data) = sandbox(&error);
                 ErrorObject::new(code, message).with_data(data)

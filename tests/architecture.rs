@@ -43,6 +43,7 @@ const ROWS: &[&[Module]] = &[
             &[
                 "error_map",
                 "session",
+                "network",
                 "http_request",
                 "fs",
                 "environment_config",
@@ -70,6 +71,7 @@ const ROWS: &[&[Module]] = &[
                 "environment_info",
                 "config",
                 "rpc",
+                "policy",
                 "path_uri",
                 "protocol",
             ],

@@ -22,6 +22,9 @@ pub enum EndpointError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// A variable names one that the client has not listed.
+    #[error("the proxy variable `{0}` names a port that is not in `managedNetwork.loopbackPorts`")]
+    Unlisted(String),
     /// No variable names one.
     #[error(
         "`enforceManagedNetwork` needs `networkProxy`, or variables such as `HTTP_PROXY` in `env` that name a proxy"
@@ -44,7 +47,7 @@ pub fn find(variables: &Variables, listed: &[u16]) -> Result<Vec<SocketAddr>, En
         let address = Parts::of(value).ok_or("it is not the URL of one").and_then(|parts| parts.address());
         let address = address.map_err(unusable)?;
         if !listed.is_empty() && !listed.contains(&address.port()) {
-            return Err(unusable("its port is not in `managedNetwork.loopbackPorts`"));
+            return Err(EndpointError::Unlisted(String::from_utf8_lossy(name).into_owned()));
         }
         if !found.contains(&address) {
             found.push(address);

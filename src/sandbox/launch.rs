@@ -18,7 +18,7 @@ use rustix::net::{
 use super::WORD;
 use super::entrance::{Entrance, Handed};
 use super::plan::{Failure, Plan, Program, REPORT_BYTES, REPORT_DESCRIPTORS, Report, Stage};
-use super::prepare::{Jail, Measures, Prepared};
+use super::prepare::{Absence, Jail, Measures, Prepared};
 use crate::spawn::inner::Inner;
 use crate::spawn::isolation::{Isolation, Namespaces};
 use crate::spawn::mark::RunMark;
@@ -91,12 +91,14 @@ fn with(launch: Launch, measures: Measures) -> Result<Launched, LaunchError> {
 
 fn in_a_view(start: Launch, jail: Jail) -> Result<Launched, LaunchError> {
     let cwd = CString::new(jail.cwd.as_os_str().as_bytes()).map_err(io::Error::from)?;
+    let refused = matches!(jail.absence, Absence::Refused(_));
     let program = Program {
-        candidates: start.candidates,
+        // There is nothing at the empty path.
+        candidates: if refused { vec![CString::default()] } else { start.candidates },
+        absence: said(jail.absence, &start.argv)?,
         argv: start.argv,
         env: at_home(start.env, &cwd),
         terminal: matches!(start.stdio, Stdio::Terminal(_)),
-        absence: jail.absence,
         inherited: start.inherited.iter().map(|one| one.number).collect(),
         cwd,
     };
@@ -104,6 +106,19 @@ fn in_a_view(start: Launch, jail: Jail) -> Result<Launched, LaunchError> {
     let plan = Plan { view, grants, network, filter, program };
     let streams = Streams { stdio: start.stdio, inherited: start.inherited, mark: start.mark };
     launch(&plan, streams, jail.namespaces)
+}
+
+/// What a program that is not there says of itself.
+fn said(absence: Absence, argv: &[CString]) -> io::Result<Option<CString>> {
+    let text = match absence {
+        Absence::Fails => return Ok(None),
+        Absence::Ends => {
+            let name = argv.first().map_or(b"".as_slice(), |name| name.as_bytes());
+            [name, b": No such file or directory\n"].concat()
+        }
+        Absence::Refused(why) => format!("exec-server: not executed: {why}\n").into_bytes(),
+    };
+    Ok(Some(CString::new(text)?))
 }
 
 /// The environment with the working directory's real name: others may not exist in the view.

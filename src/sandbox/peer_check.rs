@@ -6,10 +6,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::sock_diag;
+use crate::spawn::Child;
 use crate::spawn::kin::Kin;
 use crate::spawn::mark::RunMark;
 use crate::spawn::tree;
@@ -17,21 +19,34 @@ use crate::spawn::tree;
 /// Looks at `/proc` at a time, for all runs: anybody may connect, and often.
 static LOOKS: Semaphore = Semaphore::const_new(2);
 
-/// See the module's description.
-#[derive(Debug, Clone, Copy)]
-pub struct PeerCheck(Option<Kin>);
+/// See the module's description. There can be one before the run has begun.
+#[derive(Debug, Clone)]
+pub struct PeerCheck(watch::Receiver<Option<Kin>>);
+
+/// Tells a [`PeerCheck`] which run it is for. Dropped before it has, nobody is ever let in.
+#[derive(Debug, Clone)]
+pub struct Introduction(Arc<watch::Sender<Option<Kin>>>);
+
+impl Introduction {
+    /// Names the first process of the run, which is not reaped yet, and its mark.
+    pub fn led_by(&self, child: &Child, mark: RunMark) {
+        self.0.send_replace(Kin::of(child, mark));
+    }
+}
 
 impl PeerCheck {
-    /// For the run whose first process is this child of the server, which is not reaped yet, and that has this mark.
-    /// Reads `/proc`; for a moment.
+    /// A check, and who is to tell it about the run.
     #[must_use]
-    pub fn of(leader: i32, mark: RunMark) -> Self {
-        Self(Kin::of(leader, mark))
+    pub fn new() -> (Introduction, Self) {
+        let (tell, hear) = watch::channel(None);
+        (Introduction(Arc::new(tell)), Self(hear))
     }
 
-    /// Whether an accepted connection comes from the run. Cancel-safe.
+    /// Whether an accepted connection comes from the run. Waits until the run is known. Cancel-safe.
     pub async fn admits(&self, peer: SocketAddr, own: SocketAddr) -> bool {
-        let (Some(kin), Ok(_place)) = (self.0, LOOKS.acquire().await) else { return false };
+        let mut known = self.0.clone();
+        let Ok(kin) = known.wait_for(Option::is_some).await.map(|kin| *kin) else { return false };
+        let (Some(kin), Ok(_place)) = (kin, LOOKS.acquire().await) else { return false };
         let looked = tokio::task::spawn_blocking(move || has_it_open(&kin, peer, own)).await;
         matches!(looked, Ok(Ok(true)))
     }

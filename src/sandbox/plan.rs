@@ -55,10 +55,12 @@ pub struct Plan {
 pub struct PrivateNetwork {
     /// Where the server listens on its 127.0.0.1. Every port is free in a new network.
     pub ports: Vec<u16>,
+    /// TCP to other networks, and DNS, come to the server as well.
+    pub transparent: bool,
 }
 
 /// Ports that a private network may have for the server.
-pub const MAX_PORTS: usize = 59;
+pub const MAX_PORTS: usize = 56;
 
 /// The files that a run sees: a base and what lies on it, later layers over earlier ones.
 ///
@@ -166,26 +168,19 @@ pub struct Program {
     pub cwd: CString,
     /// Standard input is a terminal, which becomes the controlling one.
     pub terminal: bool,
-    /// What it means that no candidate exists.
-    pub absence: Absence,
+    /// What is said, as a shell would, if no candidate exists; the program has then ended with 127. `None`: the start
+    /// fails.
+    pub absence: Option<CString>,
     /// Numbers of the descriptors that it inherits besides the standard streams; the helper has them at these already.
     pub inherited: Vec<i32>,
-}
-
-/// See [`Program::absence`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Absence {
-    /// The start fails.
-    Fails,
-    /// The view shows no file at all, so there can be no program: it is as if it had ended with 127, as shells say it.
-    Ends,
 }
 
 /// What the helper answers, once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
     /// The program has been executed. With the message come a pidfd of it, and of a private network the socket to its
-    /// broker, then the listeners in the order of their ports.
+    /// broker, then the listeners in the order of their ports, then, where it is transparent, three sockets of IPv4 and, if
+    /// the machine has it, three of IPv6: for connections to elsewhere, for DNS by messages and by connections.
     Started,
     /// Nothing runs.
     Failed(Failure),

@@ -24,6 +24,10 @@ use crate::config::{Config, Settings, state_dir};
 use crate::environment_config::EnvironmentConfig;
 use crate::environment_info;
 use crate::http_request::{HttpClient, HttpSettings};
+use crate::network::proxy;
+use crate::network::proxy::own::{OwnListener, OwnListeners, Owner, Transport};
+use crate::network::proxy::upstream::UpstreamSettings;
+use crate::policy::egress::Authority;
 use crate::process::{SpoolSettings, end_scope};
 use crate::rpc::lines::Lines;
 use crate::sandbox::Sandboxes;
@@ -48,6 +52,8 @@ pub struct Server {
     drain: Duration,
     grace: Duration,
     mark: ServerMark,
+    /// Its proxies lead nobody here.
+    _ports: Vec<OwnListener>,
 }
 
 /// How a server is told to end.
@@ -93,7 +99,14 @@ impl Server {
         let is_exposed = listeners.iter().any(|listener| !listener.is_local());
         let authentication = Authentication::new(settings, is_exposed, variable)?;
         let notice = authentication.notice().map(str::to_owned);
-        let shared = shared(config, mark, &environment, sandboxes);
+        // Before anybody can know of the ports.
+        let own = Arc::new(OwnListeners::default());
+        let ports: Vec<OwnListener> = listeners
+            .iter()
+            .filter_map(BoundListener::port)
+            .map(|port| own.add(Owner::Server, Transport::Tcp, port))
+            .collect();
+        let shared = shared(config, mark, &environment, sandboxes, own);
         let connections = TaskTracker::new();
         let seats = Arc::new(Semaphore::new(config.server.max_connections.get()));
         let site = |listener: &BoundListener| {
@@ -124,6 +137,7 @@ impl Server {
             drain: config.server.drain_ms,
             grace: config.process.grace_ms,
             mark,
+            _ports: ports,
         })
     }
 
@@ -167,6 +181,7 @@ fn shared(
     mark: ServerMark,
     environment: &[(OsString, OsString)],
     sandboxes: Arc<Sandboxes>,
+    own: Arc<OwnListeners>,
 ) -> Arc<Shared> {
     let variable = |name: &str| find(environment, name);
     let info = environment_info::gather(variable, config.snapshot.enabled);
@@ -178,6 +193,7 @@ fn shared(
         mark,
         environment.to_vec(),
         Arc::clone(&sandboxes),
+        Arc::new(proxies(config, &variable, own)),
     );
     Arc::new(Shared {
         registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
@@ -191,6 +207,17 @@ fn shared(
         ping_timeout: config.session.ping_timeout_ms,
         shutdown: CancellationToken::new(),
     })
+}
+
+/// What the proxies of processes share.
+fn proxies(config: &Config, variable: Variables<'_>, own: Arc<OwnListeners>) -> proxy::site::Site {
+    let tcp = config.network.tcp_upstream_proxy.as_ref();
+    let upstream = UpstreamSettings {
+        tcp: tcp.map(|proxy| Authority { host: proxy.host.to_string(), port: Some(proxy.port.get()) }),
+        private_ips: config.network.private_ips_via_upstream,
+        variable: Some(variable),
+    };
+    proxy::site::Site::new(config.network.max_connections.get(), upstream, own)
 }
 
 fn http_settings(config: &Config, environment: &[(OsString, OsString)]) -> HttpSettings {
@@ -225,6 +252,7 @@ fn executor_settings(config: &Config, variable: Variables<'_>) -> ExecutorSettin
             capture_limit: config.snapshot.capture_ms,
             cache_bytes: usize::try_from(config.snapshot.cache_bytes).unwrap_or(usize::MAX),
         },
+        checks_peers: config.network.check_peer,
         ..ExecutorSettings::default()
     }
 }
@@ -254,7 +282,7 @@ pub async fn serve_stdio(
     shutdown: Shutdown,
 ) {
     let config = &settings.config;
-    let shared = shared(config, mark, &environment, sandboxes);
+    let shared = shared(config, mark, &environment, sandboxes, Arc::default());
     let registry = Arc::clone(&shared.registry);
     let transport = Lines::new(tokio::io::stdin(), tokio::io::stdout());
     let stop = shared.shutdown.clone();

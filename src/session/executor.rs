@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::network::proxy::site::Site;
 use crate::process::{OutputBudget, SpoolSettings, StartFailure, StartFailureKind};
 use crate::sandbox::Sandboxes;
 use crate::snapshot::{SnapshotCache, SnapshotSettings};
@@ -29,6 +30,8 @@ pub struct ExecutorSettings {
     pub max_processes_per_session: NonZeroUsize,
     /// Remembered states of shells.
     pub snapshots: SnapshotSettings,
+    /// The proxies of runs without a sandbox serve these runs only.
+    pub checks_peers: bool,
 }
 
 impl Default for ExecutorSettings {
@@ -45,6 +48,7 @@ impl Default for ExecutorSettings {
             max_processes: count(8192),
             max_processes_per_session: count(4096),
             snapshots: SnapshotSettings::default(),
+            checks_peers: false,
         }
     }
 }
@@ -60,6 +64,7 @@ pub struct Executor {
     /// The server's own environment, as policies see it.
     environment: Vec<(OsString, OsString)>,
     sandboxes: Arc<Sandboxes>,
+    network: Arc<Site>,
 }
 
 impl Executor {
@@ -70,6 +75,7 @@ impl Executor {
         mark: ServerMark,
         environment: Vec<(OsString, OsString)>,
         sandboxes: Arc<Sandboxes>,
+        network: Arc<Site>,
     ) -> Arc<Self> {
         let output = OutputBudget::new(MEMORY_FOR_OUTPUT, settings.spool.clone());
         let snapshots = SnapshotCache::new(settings.snapshots.cache_bytes);
@@ -81,6 +87,7 @@ impl Executor {
             live: AtomicUsize::new(0),
             environment,
             sandboxes,
+            network,
         })
     }
 
@@ -100,6 +107,12 @@ impl Executor {
     #[must_use]
     pub fn sandboxes(&self) -> &Arc<Sandboxes> {
         &self.sandboxes
+    }
+
+    /// What its proxies share.
+    #[must_use]
+    pub fn network(&self) -> &Arc<Site> {
+        &self.network
     }
 
     /// A start failed; what it says of this machine is remembered.

@@ -5,6 +5,7 @@
 
 mod attachment;
 mod compose;
+mod egress;
 mod executor;
 mod read;
 mod registry;

@@ -7,6 +7,7 @@ use exec_server::sandbox::peer_check::PeerCheck;
 use exec_server::sandbox::{Sandboxes, WantedNetwork};
 use exec_server::spawn::mark::{ServerMark, SessionMark};
 use exec_server::spawn::reaper;
+use futures_util::FutureExt;
 use libtest_mimic::Trial;
 use pretty_assertions::assert_eq;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,7 +22,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         test("orphans_are_known_by_their_mark", orphans),
         test("a_mark_that_was_copied_is_worth_nothing_below_another_run", copied_marks),
         test("who_is_gone_is_not_let_in", gone),
-        test("without_a_first_process_nobody_is_let_in", no_leader),
+        test("connections_wait_until_the_run_is_known", unknown_runs),
     ]
 }
 
@@ -62,6 +63,7 @@ impl Place {
             "import os, resource, socket, sys, time\n{before}\npeer = socket.create_connection((\"127.0.0.1\", {}), 20)\n{after}\npeer.recv(1)",
             address.port()
         );
+        let (introduction, check) = PeerCheck::new();
         let mark = self.session.run();
         let running = match sandbox {
             None => unconfined(&script, mark),
@@ -69,7 +71,7 @@ impl Place {
                 start(sandboxes, context, WantedNetwork::ByPolicy, &script, mark).await
             }
         };
-        let check = PeerCheck::of(running.child.pid(), mark);
+        introduction.led_by(&running.child, mark);
         (running, check)
     }
 
@@ -166,14 +168,17 @@ async fn gone() {
     assert!(!check.admits("203.0.113.1:80".parse().unwrap(), connection.own).await);
 }
 
-async fn no_leader() {
+async fn unknown_runs() {
     let place = Place::new();
-    let (running, check) = place.client(None, "", "").await;
+    let (running, _) = place.client(None, "", "").await;
     let connection = place.accept();
-    assert!(connection.is_let_in(&check).await);
-    assert!(!connection.is_let_in(&PeerCheck::of(i32::MAX, place.session.run())).await, "there is none");
-    let leader = running.child.pid();
-    drop(running);
-    let (_another, _) = place.client(None, "", "").await;
-    assert!(!place.accept().is_let_in(&PeerCheck::of(leader, place.session.run())).await);
+    let (introduction, check) = PeerCheck::new();
+    let waits = connection.is_let_in(&check);
+    tokio::pin!(waits);
+    assert!(waits.as_mut().now_or_never().is_none());
+    introduction.led_by(&running.child, place.session.run());
+    assert!(waits.await);
+    let (introduction, check) = PeerCheck::new();
+    drop(introduction);
+    assert!(!connection.is_let_in(&check).await, "there is no run");
 }

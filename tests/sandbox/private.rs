@@ -29,7 +29,7 @@ pub(crate) fn tests() -> Vec<Trial> {
 /// Addresses outside are unreachable, those of the loopback where nothing listens are refused.
 async fn only_the_listeners() {
     let sandboxes = sandboxes();
-    assert_eq!(sandboxes.network_isolation().unwrap(), NetworkIsolation::Private);
+    assert_eq!(sandboxes.network_isolation(false).unwrap(), NetworkIsolation::Private);
     let script = format!(
         "{PRELUDE}\n\
         peer = socket.create_connection(('127.0.0.1', 4301), 20); peer.sendall(b'ping'); print(peer.recv(9).decode())\n\

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::cwd::Cwd;
-use super::{Held, Jail, Measures, Prepared, Promise, Reach};
+use super::{Absence, Held, Jail, Measures, Prepared, Promise, Reach};
 use crate::policy::FilePolicy;
 use crate::protocol::sandbox::SandboxBackend;
 use crate::sandbox::ground::Ground;
-use crate::sandbox::plan::{Absence, MAX_PORTS, PrivateNetwork};
+use crate::sandbox::plan::{MAX_PORTS, PrivateNetwork};
 use crate::sandbox::probe::UserNamespace;
 use crate::sandbox::seccomp::{Filter, Sockets};
 use crate::sandbox::{SandboxError, Sandboxes, grants, view};
@@ -55,7 +55,9 @@ fn networking(reach: Reach<'_>) -> Result<(Sockets, Option<PrivateNetwork>), San
         Reach::Private(network) if network.ports.len() > MAX_PORTS => Err(SandboxError::Preparation(
             format!("a private network can have {MAX_PORTS} proxy endpoints, not {}", network.ports.len()),
         )),
-        Reach::Private(network) => Ok((Sockets::Private { routing: false }, Some(network.clone()))),
+        Reach::Private(network) => {
+            Ok((Sockets::Private { routing: network.transparent }, Some(network.clone())))
+        }
         Reach::Ports(_) => Err(SandboxError::Preparation(
             "the way in which networks are isolated here has changed; start the process again".to_owned(),
         )),

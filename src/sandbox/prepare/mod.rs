@@ -17,7 +17,7 @@ use super::gaps;
 use super::ground::Ground;
 use super::networked::NetworkedRun;
 use super::placeholders::Lease;
-use super::plan::{Absence, Grant, PrivateNetwork, View};
+use super::plan::{Grant, PrivateNetwork, View};
 use super::probe::{Host, UserNamespace};
 use super::seccomp::Filter;
 use crate::policy::{FilePolicy, Files, Policy, Surroundings};
@@ -129,7 +129,27 @@ pub(super) struct Jail {
     pub(super) absence: Absence,
 }
 
+/// What becomes of a start whose program is not there.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Absence {
+    /// It fails.
+    Fails,
+    /// The view shows no file at all, so there can be no program, and it has ended, as shells say it.
+    Ends,
+    /// The program is not looked for: this is why.
+    Refused(String),
+}
+
 impl Prepared {
+    /// Has the start succeed without its program, which has ended before it began and says why. False if this sandbox
+    /// cannot do that.
+    #[must_use]
+    pub fn refuse(&mut self, why: &str) -> bool {
+        let Measures::View(jail) = &mut self.measures else { return false };
+        jail.absence = Absence::Refused(why.to_owned());
+        true
+    }
+
     /// Whether what the program starts could outlive it: without namespaces nothing ends that by itself.
     #[must_use]
     pub fn leaves_children(&self) -> bool {
@@ -205,14 +225,20 @@ impl Sandboxes {
         }
     }
 
-    /// How the network of a program can be limited here to what the server offers it. The first call may block for some
-    /// milliseconds, as [`Self::host`] does.
+    /// How the network of a program can be limited here to what the server offers it, and connections that the program
+    /// makes elsewhere be led to the server, where that is wanted. The first call may block for some milliseconds, as
+    /// [`Self::host`] does.
     ///
     /// # Errors
     /// [`SandboxError::Unavailable`] where it cannot, or only with a gap that is not accepted.
-    pub fn network_isolation(&self) -> Result<NetworkIsolation, SandboxError> {
-        match self.chosen(&self.host())? {
+    pub fn network_isolation(&self, transparent: bool) -> Result<NetworkIsolation, SandboxError> {
+        let host = self.host();
+        match self.chosen(&host)? {
+            Chosen::Namespaces(_) if transparent => {
+                host.transparent().map(|()| NetworkIsolation::Private).map_err(not_transparent)
+            }
             Chosen::Namespaces(_) => Ok(NetworkIsolation::Private),
+            Chosen::Landlock if transparent => Err(not_transparent("Landlock redirects nothing")),
             Chosen::Landlock => gaps::of_ports(&self.settings.accepted_gaps).map(|_| NetworkIsolation::Ports),
         }
     }
@@ -259,6 +285,10 @@ impl Sandboxes {
             ))),
         }
     }
+}
+
+fn not_transparent(reason: &str) -> SandboxError {
+    SandboxError::unavailable(format!("`transparentTcp` cannot be had here ({reason})"))
 }
 
 fn no_landlock(host: &Host, reason: &str) -> SandboxError {
