@@ -30,7 +30,7 @@ pub struct Introduction(Arc<watch::Sender<Option<Kin>>>);
 impl Introduction {
     /// Names the first process of the run, which is not reaped yet, and its mark.
     pub fn led_by(&self, child: &Child, mark: RunMark) {
-        self.0.send_replace(Kin::of(child, mark));
+        self.0.send_replace(Kin::of(child.pid(), mark));
     }
 }
 
