@@ -1,6 +1,5 @@
 //! Whether a process belongs to one run.
 
-use super::exec::Child;
 use super::lineage::Lineage;
 use super::mark::{self, MarkRange, RunMark};
 use super::tree::stat;
@@ -17,8 +16,7 @@ pub struct Kin {
 impl Kin {
     /// Those of a child that is not reaped yet, with the mark that it was started with; none if it cannot be looked at.
     #[must_use]
-    pub fn of(child: &Child, mark: RunMark) -> Option<Self> {
-        let leader = child.pid();
+    pub fn of(leader: i32, mark: RunMark) -> Option<Self> {
         Some(Self { leader, started: stat(leader)?.started, mark: mark.range() })
     }
 
