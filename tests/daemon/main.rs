@@ -13,6 +13,7 @@ mod inside;
 mod jailed;
 mod leftovers;
 mod listeners;
+mod networking;
 mod output;
 mod sessions;
 mod snapshot_profiles;

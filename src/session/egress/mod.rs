@@ -41,8 +41,6 @@ struct OwnProxy {
     allows_local: bool,
     /// Where it listens for runs in the network of this machine.
     host: Option<HostSide>,
-    /// Its runs have devices that lead everything to it.
-    transparent: bool,
 }
 
 impl Egress {
@@ -67,7 +65,7 @@ impl Egress {
                 let is_outside = isolation != Some(NetworkIsolation::Private);
                 let host = is_outside.then(|| HostSide::open(&proxy, only_own)).transpose()?;
                 let allows_local = launch.proxy.allow_local_binding;
-                Carrier::Own(Box::new(OwnProxy { proxy, allows_local, host, transparent: is_transparent }))
+                Carrier::Own(Box::new(OwnProxy { proxy, allows_local, host }))
             }
             _ => Carrier::Others {
                 listed: exec
@@ -85,6 +83,12 @@ impl Egress {
 fn check(exec: &ExecParams) -> Result<(), StartError> {
     let invalid = |text: &str| Err(StartError::InvalidParams(text.to_owned()));
     let is_transparent = exec.network_proxy.as_ref().is_some_and(|launch| launch.proxy.transparent_tcp);
+    if is_transparent {
+        return invalid(
+            "`networkProxy.proxy.transparentTcp` is not supported by this server: see the capability \
+             `networkProxyTransparentTcp`",
+        );
+    }
     if is_transparent && exec.sandbox.is_none() {
         return invalid(
             "`networkProxy.proxy.transparentTcp` needs `sandbox`: it is for a network of a run's own",
