@@ -3,10 +3,10 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
-use super::plan::{Base, Failure, Grant, GrantAccess, Plan, Program, Skeleton, View};
+use super::plan::{Base, Failure, Grant, GrantAccess, Plan, PrivateNetwork, Program, Skeleton, View};
 use super::seccomp::{Filter, Sockets};
 use super::{REENTERED, WORD, gaps, landlock, launch};
 use crate::protocol::sandbox::{BackendReport, SandboxBackend, SandboxReport};
@@ -21,6 +21,8 @@ pub struct Host {
     pub(super) namespaces: Result<UserNamespace, String>,
     /// The version of Landlock.
     pub(super) landlock: Result<i32, String>,
+    /// Whether connections can be redirected in a private network. Known once it was needed.
+    transparent: OnceLock<Result<(), String>>,
 }
 
 /// How a private view is come by.
@@ -35,7 +37,18 @@ impl Host {
     /// Tries everything once. Blocks for some milliseconds.
     #[must_use]
     pub fn probe() -> Self {
-        Self { namespaces: namespaces(), landlock: landlock() }
+        Self { namespaces: namespaces(), landlock: landlock(), transparent: OnceLock::new() }
+    }
+
+    /// Whether connections can be redirected in a private network, or why not. The first call tries it out, which blocks
+    /// for some milliseconds.
+    pub(super) fn transparent(&self) -> Result<(), &str> {
+        let tried = self.transparent.get_or_init(|| {
+            let user = self.namespaces.clone()? == UserNamespace::Used;
+            let network = PrivateNetwork { ports: Vec::new(), transparent: true };
+            run(Namespaces { user, network: true }, Some(network))
+        });
+        tried.as_ref().map(|()| ()).map_err(String::as_str)
     }
 
     /// What there is, for clients. The default is the one that is forced, or the first that there is.
@@ -63,9 +76,9 @@ fn namespaces() -> Result<UserNamespace, String> {
     if !REENTERED.load(Ordering::Relaxed) {
         return Err("this program does not call `exec_server::helper::dispatch` first".to_owned());
     }
-    let used = run(Namespaces { user: true, network: true });
+    let used = run(Namespaces { user: true, network: true }, None);
     let Err(reason) = used else { return Ok(UserNamespace::Used) };
-    match run(Namespaces { user: false, network: true }) {
+    match run(Namespaces { user: false, network: true }, None) {
         Ok(()) => Ok(UserNamespace::NotNeeded),
         Err(_) => Err(reason),
     }
@@ -82,9 +95,9 @@ fn landlock() -> Result<i32, String> {
 }
 
 /// Builds a read-only view without network and runs something in it: this program, which ends at once.
-fn run(namespaces: Namespaces) -> Result<(), String> {
+fn run(namespaces: Namespaces, network: Option<PrivateNetwork>) -> Result<(), String> {
     let streams = streams().map_err(|error| error.to_string())?;
-    match launch::launch(&plan(), streams, namespaces) {
+    match launch::launch(&plan(network), streams, namespaces) {
         Ok(launched) => {
             launched.child.wait().then_some(()).ok_or_else(|| "a sandbox did not work".to_owned())
         }
@@ -112,7 +125,7 @@ fn streams() -> std::io::Result<launch::Streams> {
     })
 }
 
-fn plan() -> Plan {
+fn plan(network: Option<PrivateNetwork>) -> Plan {
     let words = |words: &[&str]| words.iter().filter_map(|word| CString::new(*word).ok()).collect();
     Plan {
         view: View {
@@ -120,7 +133,7 @@ fn plan() -> Plan {
             layers: Vec::new(),
             shared_memory: Skeleton::default(),
         },
-        network: None,
+        network,
         grants: vec![Grant { path: std::path::Path::new("/").into(), access: GrantAccess::Read }],
         filter: Filter { sockets: Sockets::Supervised, fixed_metadata: false },
         program: Program {

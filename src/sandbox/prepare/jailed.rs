@@ -55,7 +55,9 @@ fn networking(reach: Reach<'_>) -> Result<(Sockets, Option<PrivateNetwork>), San
         Reach::Private(network) if network.ports.len() > MAX_PORTS => Err(SandboxError::Preparation(
             format!("a private network can have {MAX_PORTS} proxy endpoints, not {}", network.ports.len()),
         )),
-        Reach::Private(network) => Ok((Sockets::Private { routing: false }, Some(network.clone()))),
+        Reach::Private(network) => {
+            Ok((Sockets::Private { routing: network.transparent }, Some(network.clone())))
+        }
         Reach::Ports(_) => Err(SandboxError::Preparation(
             "the way in which networks are isolated here has changed; start the process again".to_owned(),
         )),

@@ -106,7 +106,8 @@ impl Egress {
 
     fn inwards(self: &Arc<Self>, doors: Vec<Door>) -> Way {
         let ports = (0..doors.len()).map(|number| inside(number).port()).collect();
-        Way { inside: doors, ..self.way(WantedNetwork::Private(PrivateNetwork { ports })) }
+        let transparent = matches!(&self.carrier, Carrier::Own(own) if own.transparent);
+        Way { inside: doors, ..self.way(WantedNetwork::Private(PrivateNetwork { ports, transparent })) }
     }
 }
 
@@ -135,7 +136,7 @@ impl Way {
 
 impl Egress {
     fn serve(&self, doors: &[Door], entrance: Entrance, bridges: Option<&Bridges>) -> io::Result<()> {
-        let Entrance { listeners, inside } = entrance;
+        let Entrance { listeners, inside, intercepted: _ } = entrance;
         let guest = Guest { check: None, inside: Some(Arc::new(OwnNetwork(inside))) };
         for (door, listener) in doors.iter().zip(listeners) {
             match (door, &self.carrier, bridges) {

@@ -58,7 +58,7 @@ impl Egress {
             return Ok(None);
         }
         let proxy = launch.map(|launch| proxy(launch, exec, session)).transpose()?;
-        let isolation = if is_enforced { Some(isolation(&executor).await?) } else { None };
+        let isolation = if is_enforced { Some(isolation(&executor, is_transparent).await?) } else { None };
         let carrier = match (launch, proxy) {
             (Some(launch), Some(proxy)) => {
                 let only_own = exec.sandbox.is_some() || executor.settings().checks_peers;
@@ -108,8 +108,8 @@ fn proxy(launch: &NetworkProxyLaunch, exec: &ExecParams, session: &Session) -> R
 }
 
 /// How this machine isolates the network of a run.
-async fn isolation(executor: &Executor) -> Result<NetworkIsolation, StartError> {
+async fn isolation(executor: &Executor, transparent: bool) -> Result<NetworkIsolation, StartError> {
     let sandboxes = Arc::clone(executor.sandboxes());
-    let looked = tokio::task::spawn_blocking(move || sandboxes.network_isolation()).await;
+    let looked = tokio::task::spawn_blocking(move || sandboxes.network_isolation(transparent)).await;
     Ok(looked.map_err(|_| StartError::SessionEnded)??)
 }
