@@ -41,6 +41,8 @@ struct OwnProxy {
     allows_local: bool,
     /// Where it listens for runs in the network of this machine.
     host: Option<HostSide>,
+    /// What passes it by is led to it.
+    transparent: bool,
 }
 
 impl Egress {
@@ -65,7 +67,7 @@ impl Egress {
                 let is_outside = isolation != Some(NetworkIsolation::Private);
                 let host = is_outside.then(|| HostSide::open(&proxy, only_own)).transpose()?;
                 let allows_local = launch.proxy.allow_local_binding;
-                Carrier::Own(Box::new(OwnProxy { proxy, allows_local, host }))
+                Carrier::Own(Box::new(OwnProxy { proxy, allows_local, host, transparent: is_transparent }))
             }
             _ => Carrier::Others {
                 listed: exec
