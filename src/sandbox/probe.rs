@@ -48,7 +48,7 @@ impl Host {
             let network = PrivateNetwork { ports: Vec::new(), transparent: true };
             run(Namespaces { user, network: true }, Some(network))
         });
-        tried.as_ref().map(|()| ()).map_err(String::as_str)
+        tried.as_ref().copied().map_err(String::as_str)
     }
 
     /// What there is, for clients. The default is the one that is forced, or the first that there is.
