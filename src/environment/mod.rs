@@ -85,9 +85,9 @@ impl Environment {
     pub async fn info(&self) -> Result<EnvironmentInfo> {
         match &self.place {
             Place::Local(local) => {
-                let sandboxes = local.backend.sandboxes();
-                let sandbox = tokio::task::spawn_blocking(move || sandboxes.report()).await.ok();
-                Ok(EnvironmentInfo { sandbox, ..local.info.clone() })
+                let (sandboxes, info) = (local.backend.sandboxes(), local.info.clone());
+                let described = tokio::task::spawn_blocking(move || sandboxes.described(info)).await;
+                Ok(described.unwrap_or_else(|_| local.info.clone()))
             }
             Place::Remote(remote) => remote.info().await,
         }

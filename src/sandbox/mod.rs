@@ -39,6 +39,7 @@ use self::placeholders::Placeholders;
 pub use self::plan::PrivateNetwork;
 pub use self::prepare::{Held, NetworkIsolation, Prepared, Wanted, WantedNetwork};
 pub use self::probe::Host;
+use crate::protocol::environment::EnvironmentInfo;
 use crate::protocol::sandbox::{SandboxBackend, SandboxGap, SandboxReport};
 
 /// The hidden first argument by which the program becomes the init of a sandbox.
@@ -109,6 +110,14 @@ impl Sandboxes {
     pub fn host(&self) -> Arc<Host> {
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(host.get_or_insert_with(|| Arc::new(Host::probe())))
+    }
+
+    /// Adds to what an executor says of itself what its sandboxes can do here. Blocks as [`Self::host`] does.
+    #[must_use]
+    pub fn described(&self, mut info: EnvironmentInfo) -> EnvironmentInfo {
+        info.sandbox = Some(self.report());
+        info.capabilities.network_proxy_transparent_tcp = self.network_isolation(true).is_ok();
+        info
     }
 
     /// What there is, for clients, and what the settings make the default. Blocks as [`Self::host`] does.

@@ -288,7 +288,7 @@ impl Sandboxes {
 }
 
 fn not_transparent(reason: &str) -> SandboxError {
-    SandboxError::unavailable(format!("`transparentTcp` cannot be had here ({reason})"))
+    SandboxError::unavailable(format!("connections cannot be redirected here ({reason})"))
 }
 
 fn no_landlock(host: &Host, reason: &str) -> SandboxError {

@@ -111,9 +111,9 @@ impl Shared {
     /// What the executor says of itself. The first call finds out what can confine a process, which takes some
     /// milliseconds.
     pub async fn info(&self) -> EnvironmentInfo {
-        let sandboxes = Arc::clone(&self.sandboxes);
-        let sandbox = tokio::task::spawn_blocking(move || sandboxes.report()).await.ok();
-        EnvironmentInfo { sandbox, ..self.info.clone() }
+        let (sandboxes, info) = (Arc::clone(&self.sandboxes), self.info.clone());
+        let described = tokio::task::spawn_blocking(move || sandboxes.described(info)).await;
+        described.unwrap_or_else(|_| self.info.clone())
     }
 }
 

@@ -41,7 +41,7 @@ struct OwnProxy {
     allows_local: bool,
     /// Where it listens for runs in the network of this machine.
     host: Option<HostSide>,
-    /// What passes it by is led to it.
+    /// What its runs send elsewhere comes to it as well.
     transparent: bool,
 }
 
@@ -85,12 +85,6 @@ impl Egress {
 fn check(exec: &ExecParams) -> Result<(), StartError> {
     let invalid = |text: &str| Err(StartError::InvalidParams(text.to_owned()));
     let is_transparent = exec.network_proxy.as_ref().is_some_and(|launch| launch.proxy.transparent_tcp);
-    if is_transparent {
-        return invalid(
-            "`networkProxy.proxy.transparentTcp` is not supported by this server: see the capability \
-             `networkProxyTransparentTcp`",
-        );
-    }
     if is_transparent && exec.sandbox.is_none() {
         return invalid(
             "`networkProxy.proxy.transparentTcp` needs `sandbox`: it is for a network of a run's own",
@@ -113,5 +107,10 @@ fn proxy(launch: &NetworkProxyLaunch, exec: &ExecParams, session: &Session) -> R
 async fn isolation(executor: &Executor, transparent: bool) -> Result<NetworkIsolation, StartError> {
     let sandboxes = Arc::clone(executor.sandboxes());
     let looked = tokio::task::spawn_blocking(move || sandboxes.network_isolation(transparent)).await;
-    Ok(looked.map_err(|_| StartError::SessionEnded)??)
+    let looked = looked.map_err(|_| StartError::SessionEnded)?;
+    looked.map_err(|error| match transparent {
+        // What the capability `networkProxyTransparentTcp` says can be known before.
+        true => StartError::InvalidParams(format!("`networkProxy.proxy.transparentTcp`: {error}")),
+        false => error.into(),
+    })
 }
