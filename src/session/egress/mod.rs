@@ -59,6 +59,13 @@ impl Egress {
         if launch.is_none() && !is_enforced {
             return Ok(None);
         }
+        if launch.is_none() && executor.network().has_tcp_upstream() {
+            return Err(StartError::InvalidParams(
+                "`enforceManagedNetwork` needs `networkProxy`: connections of this server go through \
+                 `network.tcp_upstream_proxy`, which proxies of others do not know"
+                    .to_owned(),
+            ));
+        }
         let proxy = launch.map(|launch| proxy(launch, exec, session)).transpose()?;
         let isolation = if is_enforced { Some(isolation(&executor, is_transparent).await?) } else { None };
         let carrier = match (launch, proxy) {
