@@ -20,7 +20,7 @@ const ROWS: &[&[Module]] = &[
         ("backend", &["path_uri", "protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
-    &[("spawn", &[])],
+    &[("spawn", &[]), ("outbound", &[])],
     &[("sandbox", &["spawn", "policy", "protocol"]), ("doctor", &["sandbox", "protocol"])],
     &[
         ("process", &["sandbox", "spawn", "protocol"]),
@@ -30,7 +30,7 @@ const ROWS: &[&[Module]] = &[
     ],
     &[
         ("session", &["snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
-        ("http_request", &["policy", "protocol"]),
+        ("http_request", &["outbound", "policy", "protocol"]),
     ],
     &[(
         "error_map",
@@ -48,6 +48,7 @@ const ROWS: &[&[Module]] = &[
                 "process",
                 "sandbox",
                 "spawn",
+                "outbound",
                 "backend",
                 "path_uri",
                 "protocol",
@@ -72,9 +73,9 @@ const ROWS: &[&[Module]] = &[
                 "protocol",
             ],
         ),
-        ("client", &["backend", "rpc", "path_uri", "protocol"]),
+        ("client", &["spawn", "outbound", "backend", "rpc", "path_uri", "protocol"]),
     ],
-    &[("environment", &["client", "local", "environment_info", "backend", "protocol"])],
+    &[("environment", &["client", "local", "outbound", "environment_info", "fsops", "backend", "protocol"])],
     &[
         ("helper", &["sandbox", "spawn"]),
         ("fuzzing", &["server", "rpc", "protocol"]),

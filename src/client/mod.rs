@@ -24,6 +24,7 @@ mod options;
 mod pending;
 mod process;
 mod processes;
+mod program;
 mod recovery;
 mod remote;
 mod reorder;
@@ -31,7 +32,9 @@ mod session;
 mod start;
 
 pub use files::RemoteFileSystem;
+pub use handshake::check_destination;
 pub use http::RemoteHttpClient;
 pub use observer::{ObservedSession, Observer};
 pub use options::ClientOptions;
+pub use program::ProgramCommand;
 pub use remote::{EnvironmentConnectionState, EnvironmentObservedStatus, RemoteBackend};

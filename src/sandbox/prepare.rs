@@ -1,5 +1,6 @@
 //! From what a client asks for to what a start needs: chooses the backend, and refuses what none can enforce.
 
+use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -78,6 +79,7 @@ pub(super) struct Jail {
     /// Without links.
     pub(super) cwd: PathBuf,
     pub(super) absence: Absence,
+    pub(super) helper: CString,
 }
 
 impl Prepared {
@@ -160,6 +162,7 @@ impl Sandboxes {
         let (view, lease) = view::compose(ground, policy, &self.placeholders, stand_in, own)?;
         let shows_files = ground.rules().iter().any(|(_, rule)| rule.access.reads());
         let sockets = if namespaces.network { Sockets::Supervised } else { Sockets::Network };
+        let helper = self.helper().map_err(SandboxError::unavailable)?;
         let jail = Jail {
             view,
             grants: grants::in_a_view(ground),
@@ -167,6 +170,7 @@ impl Sandboxes {
             namespaces,
             cwd: cwd.path,
             absence: if shows_files { Absence::Fails } else { Absence::Ends },
+            helper,
         };
         // All of a view ends with its init.
         let run = (!namespaces.network).then(|| Arc::new(self.networked.begin(false)));

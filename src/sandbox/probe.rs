@@ -1,14 +1,14 @@
 //! What this machine can do, found out by doing it once.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::plan::{Absence, Base, Failure, Grant, GrantAccess, Plan, Program, Skeleton, View};
 use super::seccomp::{Filter, Sockets};
-use super::{REENTERED, WORD, gaps, landlock, launch};
+use super::{WORD, gaps, landlock, launch};
 use crate::protocol::sandbox::{BackendReport, SandboxBackend, SandboxReport};
 use crate::spawn::isolation::Namespaces;
 use crate::spawn::mark::RunMark;
@@ -32,10 +32,10 @@ pub(super) enum UserNamespace {
 }
 
 impl Host {
-    /// Tries everything once. Blocks for some milliseconds.
+    /// Tries everything once, with this helper if there is one. Blocks for some milliseconds.
     #[must_use]
-    pub fn probe() -> Self {
-        Self { namespaces: namespaces(), landlock: landlock() }
+    pub fn probe(helper: Result<CString, String>) -> Self {
+        Self { namespaces: helper.and_then(|helper| namespaces(&helper)), landlock: landlock() }
     }
 
     /// What there is, for clients. The default is the one that is forced, or the first that there is.
@@ -59,13 +59,10 @@ impl Host {
     }
 }
 
-fn namespaces() -> Result<UserNamespace, String> {
-    if !REENTERED.load(Ordering::Relaxed) {
-        return Err("this program does not call `exec_server::helper::dispatch` first".to_owned());
-    }
-    let used = run(Namespaces { user: true, network: true });
+fn namespaces(helper: &CString) -> Result<UserNamespace, String> {
+    let used = run(helper, Namespaces { user: true, network: true });
     let Err(reason) = used else { return Ok(UserNamespace::Used) };
-    match run(Namespaces { user: false, network: true }) {
+    match run(helper, Namespaces { user: false, network: true }) {
         Ok(()) => Ok(UserNamespace::NotNeeded),
         Err(_) => Err(reason),
     }
@@ -81,10 +78,10 @@ fn landlock() -> Result<i32, String> {
     }
 }
 
-/// Builds a read-only view without network and runs something in it: this program, which ends at once.
-fn run(namespaces: Namespaces) -> Result<(), String> {
-    let streams = streams().map_err(|error| error.to_string())?;
-    match launch::launch(&plan(), streams, namespaces) {
+/// Builds a read-only view without network and runs something in it: the helper's program, which ends at once.
+fn run(helper: &CString, namespaces: Namespaces) -> Result<(), String> {
+    let streams = streams(helper).map_err(|error| error.to_string())?;
+    match launch::launch(&plan(), streams, namespaces, helper.clone()) {
         Ok(child) => child.wait().then_some(()).ok_or_else(|| "a sandbox did not work".to_owned()),
         Err(launch::LaunchError::Spawn(SpawnError { source, .. })) => {
             Err(format!("namespaces cannot be made: {source}"))
@@ -101,11 +98,14 @@ pub(super) fn in_words(failure: &Failure) -> String {
     }
 }
 
-fn streams() -> std::io::Result<launch::Streams> {
+fn streams(helper: &CString) -> std::io::Result<launch::Streams> {
     let null = || File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
     Ok(launch::Streams {
         stdio: Stdio::Separate { stdin: null()?, stdout: null()?, stderr: null()? },
-        inherited: vec![Inherited { fd: Arc::new(File::open("/proc/self/exe")?.into()), number: 3 }],
+        inherited: vec![Inherited {
+            fd: Arc::new(File::open(OsStr::from_bytes(helper.as_bytes()))?.into()),
+            number: 3,
+        }],
         mark: RunMark::none(),
     })
 }

@@ -150,7 +150,7 @@ async fn an_outage_beyond_the_deadline_fails_the_processes() {
     let server = ServerProcess::start().await;
     let proxy = CutProxy::start(server.url()).await;
     let options = ClientOptions { recovery_timeout: Duration::from_millis(400), ..ClientOptions::default() };
-    let environment = Environment::create(Some(proxy.url()), options).unwrap();
+    let environment = Environment::remote(&proxy.url(), options).unwrap();
     let process = start(&environment, script("p", "sleep 60")).await;
     let mut events = process.subscribe_events();
     let wake = process.subscribe_wake();
