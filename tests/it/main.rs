@@ -16,6 +16,7 @@ mod http;
 mod http_client;
 mod inside;
 mod observer;
+mod outbound;
 mod processes;
 mod snapshots;
 mod watch;

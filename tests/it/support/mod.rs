@@ -1,6 +1,7 @@
 //! What the tests share.
 
 pub(crate) mod events;
+pub(crate) mod gateway;
 pub(crate) mod messages;
 pub(crate) mod params;
 pub(crate) mod place;
