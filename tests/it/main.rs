@@ -4,6 +4,7 @@
 
 mod support;
 
+mod chaos;
 mod client_connection;
 mod client_process;
 mod client_recovery;
