@@ -246,7 +246,7 @@ async fn talk(environment: Environment, truth: Truth) {
         if truth.is_over() {
             return;
         }
-        sleep(Duration::from_millis(20)).await;
+        sleep(Duration::from_millis(60)).await;
     }
 }
 
@@ -257,7 +257,7 @@ async fn talk_to(process: Arc<dyn ExecProcess>, truth: &Truth) {
     });
     let mut expected = String::new();
     let mut accepted_all = true;
-    for number in 0..60 {
+    for number in 0..30 {
         let line = format!("line {number} {}\n", "x".repeat(number * 3));
         expected.push_str(&line);
         match process.write(line.into_bytes()).within(LIMIT).await {
@@ -303,7 +303,7 @@ async fn count(environment: Environment, truth: Truth) {
         if truth.is_over() {
             return;
         }
-        sleep(Duration::from_millis(20)).await;
+        sleep(Duration::from_millis(60)).await;
     }
 }
 
@@ -325,7 +325,7 @@ async fn keep_files(environment: Environment, truth: Truth) {
         if truth.is_over() {
             return;
         }
-        sleep(Duration::from_millis(20)).await;
+        sleep(Duration::from_millis(60)).await;
     }
 }
 
@@ -358,7 +358,7 @@ async fn finish(environment: &Environment) {
             return;
         }
         assert!(Instant::now() < deadline, "left behind: {left:?}");
-        sleep(Duration::from_millis(20)).await;
+        sleep(Duration::from_millis(60)).await;
     }
 }
 
