@@ -21,5 +21,6 @@ mod observer;
 mod outbound;
 mod processes;
 mod programs;
+mod sandboxed;
 mod snapshots;
 mod watch;
