@@ -9,6 +9,7 @@ mod client_connection;
 mod client_process;
 mod client_recovery;
 mod environments;
+mod examples;
 mod files;
 mod files_connection;
 mod files_model;
