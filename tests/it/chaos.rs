@@ -28,6 +28,8 @@ const AT_A_TIME: usize = 24;
 const RECOVERY: Duration = Duration::from_secs(6);
 /// The same in the runs that want to see it.
 const SHORT_RECOVERY: Duration = Duration::from_millis(700);
+/// Lines that one program repeats.
+const LINES: usize = 30;
 /// No call takes longer than a recovery and the work behind it, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -234,11 +236,12 @@ async fn follow(process: &Arc<dyn ExecProcess>) -> (String, Result<i32, String>)
     (String::from_utf8(output).unwrap(), outcome)
 }
 
-/// Writes lines to `cat`: every accepted one comes back once and in order.
+/// Writes lines to a program that repeats them: every accepted one comes back once and in order.
 async fn talk(environment: Environment, truth: Truth) {
     let backend = environment.get_exec_backend();
+    let text = format!("head -n {LINES}; exit 7");
     for round in 0.. {
-        let params = ExecParams { pipe_stdin: true, ..script(&format!("talk-{round}"), "cat; exit 7") };
+        let params = ExecParams { pipe_stdin: true, ..script(&format!("talk-{round}"), &text) };
         match start(&backend, params).await {
             Ok(process) => talk_to(process, &truth).await,
             Err(error) => truth.judge(&error),
@@ -257,7 +260,7 @@ async fn talk_to(process: Arc<dyn ExecProcess>, truth: &Truth) {
     });
     let mut expected = String::new();
     let mut accepted_all = true;
-    for number in 0..30 {
+    for number in 0..LINES {
         let line = format!("line {number} {}\n", "x".repeat(number * 3));
         expected.push_str(&line);
         match process.write(line.into_bytes()).within(LIMIT).await {
@@ -270,9 +273,6 @@ async fn talk_to(process: Arc<dyn ExecProcess>, truth: &Truth) {
             Err(other) => panic!("a write is repeated until it is answered: {other:?}"),
         }
         sleep(Duration::from_millis(5)).await;
-    }
-    if accepted_all && let Err(error) = process.close_stdin().within(LIMIT).await {
-        truth.judge(&error);
     }
     let (output, outcome) =
         following.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
@@ -350,6 +350,12 @@ async fn finish(environment: &Environment) {
         sleep(Duration::from_millis(50)).await;
     };
     assert_eq!(follow(&process).await, ("well\n".to_owned(), Ok(0)));
+    if environment.info().within(LIMIT).await.unwrap().capabilities.process_list {
+        nothing_is_left(&backend, deadline).await;
+    }
+}
+
+async fn nothing_is_left(backend: &Arc<dyn ExecBackend>, deadline: Instant) {
     loop {
         let processes = backend.list().within(LIMIT).await.unwrap().processes;
         let running = |state| serde_json::to_value(state).unwrap() == "running";
@@ -358,7 +364,7 @@ async fn finish(environment: &Environment) {
             return;
         }
         assert!(Instant::now() < deadline, "left behind: {left:?}");
-        sleep(Duration::from_millis(60)).await;
+        sleep(Duration::from_millis(20)).await;
     }
 }
 

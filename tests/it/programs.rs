@@ -14,7 +14,7 @@ use test_case::test_case;
 
 use crate::support::events::{Told, complete, next, rest, stdout};
 use crate::support::params::script;
-use crate::support::{soon, until};
+use crate::support::{runs, soon, until};
 
 const SERVER: &str = env!("CARGO_BIN_EXE_exec-server");
 
@@ -40,11 +40,6 @@ async fn start(environment: &Environment, id: &str, text: &str) -> Arc<dyn ExecP
 async fn server_of(environment: &Environment, id: &str) -> i32 {
     let process = start(environment, id, "echo $PPID").await;
     complete(&rest(&mut process.subscribe_events()).await).0.trim().parse().unwrap()
-}
-
-fn runs(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|state| !state.is_empty() && !state.starts_with('Z'))
 }
 
 fn written(path: &Path) -> String {
