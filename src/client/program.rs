@@ -185,6 +185,15 @@ impl ProgramTransport {
     }
 }
 
+fn ended_program() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the program has ended")
+}
+
+/// Who does not read its input any more has ended, or is about to.
+fn in_words(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::BrokenPipe { ended_program() } else { error }
+}
+
 /// Copies lines of standard error into the log.
 async fn log(mut stderr: pipe::Receiver, program: String) {
     let mut line = Vec::with_capacity(LINE_BYTES);
@@ -207,10 +216,7 @@ impl Transport for ProgramTransport {
         // Looked at before the lines: what it wrote before its end is read first.
         let ended = self.ended.as_mut().poll(cx).is_ready();
         match self.lines.poll_receive(cx) {
-            Poll::Pending if ended => {
-                let why = EndReason::Io(io::Error::other("the program has ended"));
-                Poll::Ready(Received::End(why))
-            }
+            Poll::Pending if ended => Poll::Ready(Received::End(EndReason::Io(ended_program()))),
             received => {
                 if ended {
                     self.ended = Box::pin(std::future::ready(()));
@@ -221,7 +227,7 @@ impl Transport for ProgramTransport {
     }
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.lines.poll_ready(cx)
+        self.lines.poll_ready(cx).map_err(in_words)
     }
 
     fn send(&mut self, text: String) -> io::Result<()> {
@@ -229,7 +235,7 @@ impl Transport for ProgramTransport {
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.lines.poll_flush(cx)
+        self.lines.poll_flush(cx).map_err(in_words)
     }
 
     fn ping(&mut self) -> io::Result<()> {
