@@ -23,5 +23,6 @@ mod outbound;
 mod processes;
 mod programs;
 mod sandboxed;
+mod seeds;
 mod snapshots;
 mod watch;

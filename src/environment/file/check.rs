@@ -54,36 +54,41 @@ fn configured(entry: Entry, directory: &Path) -> Result<Configured> {
     Ok(Configured { id, definition, required_skills })
 }
 
-fn definition(entry: Entry, directory: &Path) -> Result<Definition> {
-    let id = entry.id.clone();
-    let named = |error: ExecServerError| ExecServerError::Protocol(format!("environment `{id}`: {error}"));
-    let initialize_timeout = seconds(&id, "initialize_timeout_sec", entry.initialize_timeout_sec)?;
-    let connect_timeout = seconds(&id, "connect_timeout_sec", entry.connect_timeout_sec)?;
-    match (entry.url, entry.program) {
-        (Some(url), None) => {
-            if !entry.args.is_empty() || !entry.env.is_empty() || entry.cwd.is_some() {
-                return refuse(format!("environment `{id}` args, env, and cwd require program"));
-            }
-            let Entry { auth_bearer_token, .. } = Entry { url: None, program: None, ..entry };
-            let request_id = None;
-            Definition::remote(RemoteEnvironmentOptions {
-                url,
-                auth_bearer_token,
-                request_id,
-                connect_timeout,
-                initialize_timeout,
-            })
-            .map_err(named)
-        }
-        (None, Some(program)) => {
-            require_url(&id, "auth_bearer_token", entry.auth_bearer_token.is_none())?;
-            require_url(&id, "connect_timeout_sec", connect_timeout.is_none())?;
-            let cwd = entry.cwd.map(|cwd| directory.join(cwd));
-            let command = ProgramCommand { program, args: entry.args, env: entry.env, cwd };
-            Definition::program(command, initialize_timeout).map_err(named)
-        }
-        _ => refuse(format!("environment `{id}` must set exactly one of url or program")),
+fn definition(mut entry: Entry, directory: &Path) -> Result<Definition> {
+    match (entry.url.take(), entry.program.take()) {
+        (Some(url), None) => server(url, entry),
+        (None, Some(program)) => program_of(program, entry, directory),
+        _ => refuse(format!("environment `{}` must set exactly one of url or program", entry.id)),
     }
+}
+
+fn server(url: String, entry: Entry) -> Result<Definition> {
+    let id = &entry.id;
+    if !entry.args.is_empty() || !entry.env.is_empty() || entry.cwd.is_some() {
+        return refuse(format!("environment `{id}` args, env, and cwd require program"));
+    }
+    let options = RemoteEnvironmentOptions {
+        url,
+        auth_bearer_token: entry.auth_bearer_token,
+        request_id: None,
+        connect_timeout: seconds(id, "connect_timeout_sec", entry.connect_timeout_sec)?,
+        initialize_timeout: seconds(id, "initialize_timeout_sec", entry.initialize_timeout_sec)?,
+    };
+    Definition::remote(options).map_err(|error| of(id, &error))
+}
+
+fn program_of(program: String, entry: Entry, directory: &Path) -> Result<Definition> {
+    let id = &entry.id;
+    require_url(id, "auth_bearer_token", entry.auth_bearer_token.is_none())?;
+    require_url(id, "connect_timeout_sec", entry.connect_timeout_sec.is_none())?;
+    let initialize_timeout = seconds(id, "initialize_timeout_sec", entry.initialize_timeout_sec)?;
+    let cwd = entry.cwd.map(|cwd| directory.join(cwd));
+    let command = ProgramCommand { program, args: entry.args, env: entry.env, cwd };
+    Definition::program(command, initialize_timeout).map_err(|error| of(id, &error))
+}
+
+fn of(id: &str, error: &ExecServerError) -> ExecServerError {
+    ExecServerError::Protocol(format!("environment `{id}`: {error}"))
 }
 
 fn require_url(id: &str, key: &str, holds: bool) -> Result<()> {
