@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::definition::{Definition, Way, check_id};
+use super::prepared::VARIABLE;
 use super::{
     Environment, ExecServerRuntimePaths, LOCAL_ENVIRONMENT_ID, PreparedEnvironmentManager,
     RemoteEnvironmentOptions,
@@ -32,7 +33,7 @@ impl EnvironmentManager {
     /// # Errors
     /// [`crate::backend::ExecServerError::Protocol`] with the file and the culprit.
     pub async fn prepare_from_codex_home(directory: impl AsRef<Path>) -> Result<PreparedEnvironmentManager> {
-        PreparedEnvironmentManager::read(directory.as_ref()).await
+        PreparedEnvironmentManager::read(directory.as_ref(), std::env::var_os(VARIABLE)).await
     }
 
     /// The server at a URL, which is the default and is connected to in the background; or without one this machine.

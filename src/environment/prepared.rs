@@ -1,6 +1,7 @@
 //! Settings of environments that have been read, before anything is made of them.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::Path;
 
 use super::file::{self, Configured, Settings};
@@ -12,7 +13,7 @@ use crate::backend::{ExecServerError, Result};
 use crate::outbound::HttpClientFactory;
 
 /// Names the server where there is no file.
-const VARIABLE: &str = "CODEX_EXEC_SERVER_URL";
+pub(super) const VARIABLE: &str = "CODEX_EXEC_SERVER_URL";
 
 /// Environments that are known and checked; nothing is dialled, and no program started.
 #[derive(Debug)]
@@ -21,16 +22,16 @@ pub struct PreparedEnvironmentManager {
 }
 
 impl PreparedEnvironmentManager {
-    /// Reads `environments.toml` of a settings directory; without it the variable `CODEX_EXEC_SERVER_URL` counts.
+    /// Reads `environments.toml` of a settings directory; without it the value of the variable counts.
     ///
     /// # Errors
     /// [`ExecServerError::Protocol`] with the file or the variable and what is wrong with it.
-    pub(super) async fn read(directory: &Path) -> Result<Self> {
+    pub(super) async fn read(directory: &Path, server_url: Option<OsString>) -> Result<Self> {
         let directory = directory.to_owned();
         let read = tokio::task::spawn_blocking(move || file::read(&directory)).await;
         match read.unwrap_or_else(|error| Err(ExecServerError::Protocol(error.to_string())))? {
             Some(settings) => Ok(Self { settings }),
-            None => match std::env::var_os(VARIABLE).map(std::ffi::OsString::into_string) {
+            None => match server_url.map(OsString::into_string) {
                 None => Self::from_server_url(None),
                 Some(Ok(url)) => Self::from_server_url(Some(&url)).map_err(of_variable),
                 Some(Err(_)) => Err(of_variable(ExecServerError::Protocol("it is not UTF-8".to_owned()))),
@@ -97,4 +98,37 @@ fn remote(url: &str) -> Result<Configured> {
 
 fn of_variable(error: ExecServerError) -> ExecServerError {
     ExecServerError::Protocol(format!("{VARIABLE}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+    use pretty_assertions::assert_eq;
+    use test_case::test_case;
+
+    async fn read(file: Option<&str>, variable: &[u8]) -> Result<PreparedEnvironmentManager> {
+        let home = tempfile::tempdir().unwrap();
+        if let Some(text) = file {
+            std::fs::write(home.path().join("environments.toml"), text).unwrap();
+        }
+        PreparedEnvironmentManager::read(home.path(), Some(OsString::from_vec(variable.to_vec()))).await
+    }
+
+    #[test_case(None, b"ws://h", true; "the variable counts")]
+    #[test_case(Some(""), b"ws://h", false; "but for the file, be it empty")]
+    #[test_case(Some(""), b"http://h", false; "which is not even looked at")]
+    #[tokio::test]
+    async fn the_file_comes_first(file: Option<&str>, variable: &[u8], remote: bool) {
+        let prepared = read(file, variable).await.unwrap();
+        assert_eq!(prepared.default_environment_is_remote(), remote);
+    }
+
+    #[test_case(b"http://h", "CODEX_EXEC_SERVER_URL: environment url `http://h` must use ws:// or wss://")]
+    #[test_case(b"ws://\xff", "CODEX_EXEC_SERVER_URL: it is not UTF-8"; "not UTF-8")]
+    #[tokio::test]
+    async fn errors_name_the_variable(variable: &[u8], why: &str) {
+        assert_eq!(read(None, variable).await.unwrap_err().to_string(), why);
+    }
 }
