@@ -18,6 +18,7 @@ pub mod helper;
 pub mod http_request;
 pub mod local;
 pub mod network;
+pub mod outbound;
 pub mod path_uri;
 pub mod policy;
 pub mod process;

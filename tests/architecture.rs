@@ -20,7 +20,7 @@ const ROWS: &[&[Module]] = &[
         ("backend", &["path_uri", "protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
-    &[("spawn", &[])],
+    &[("spawn", &[]), ("outbound", &[])],
     &[("sandbox", &["spawn", "policy", "protocol"]), ("doctor", &["sandbox", "protocol"])],
     &[
         ("process", &["sandbox", "spawn", "protocol"]),
@@ -32,7 +32,7 @@ const ROWS: &[&[Module]] = &[
     &[("network", &["process", "policy", "protocol"])],
     &[
         ("session", &["network", "snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
-        ("http_request", &["policy", "protocol"]),
+        ("http_request", &["outbound", "policy", "protocol"]),
     ],
     &[(
         "error_map",
@@ -62,6 +62,7 @@ const ROWS: &[&[Module]] = &[
                 "process",
                 "sandbox",
                 "spawn",
+                "outbound",
                 "backend",
                 "path_uri",
                 "protocol",
@@ -89,9 +90,12 @@ const ROWS: &[&[Module]] = &[
                 "protocol",
             ],
         ),
-        ("client", &["backend", "rpc", "policy", "path_uri", "protocol"]),
+        ("client", &["spawn", "outbound", "backend", "rpc", "policy", "path_uri", "protocol"]),
     ],
-    &[("environment", &["client", "local", "environment_info", "backend", "path_uri", "protocol"])],
+    &[(
+        "environment",
+        &["client", "local", "outbound", "environment_info", "fsops", "backend", "path_uri", "protocol"],
+    )],
     &[
         ("helper", &["sandbox", "spawn"]),
         ("fuzzing", &["server", "network", "rpc", "discovery", "protocol"]),

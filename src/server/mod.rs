@@ -229,6 +229,7 @@ fn http_settings(config: &Config, environment: &[(OsString, OsString)]) -> HttpS
         max_buffered: config.http.max_buffered_bytes,
         allowed_variables: config.http.header_env_allow.iter().map(ToString::to_string).collect(),
         deny: config.http.deny.clone(),
+        network_policy: None,
         environment: environment.to_vec(),
     }
 }
