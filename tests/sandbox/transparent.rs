@@ -16,6 +16,7 @@ pub(crate) fn tests() -> Vec<Trial> {
         test("connections_elsewhere_come_with_their_destination", connections),
         test("dns_comes_wherever_it_goes", dns),
         test("everything_else_goes_nowhere", everything_else),
+        test("all_descriptors_come_also_of_a_transparent_network", many_ports),
         test("nothing_is_redirected_where_that_cannot_be", elsewhere),
     ]
 }
@@ -105,6 +106,16 @@ async fn everything_else() {
     let _entrance = running.entrance().await;
     let expected = "1 timed out\nOK EPERM EPERM EPERM EPERM EPERM\n-1\nEPERM\n['lo']\n";
     assert_eq!(running.rest().await, expected);
+}
+
+/// As many descriptors as there may be.
+async fn many_ports() {
+    let ports: Vec<u16> = (4301..4357).collect();
+    let network = WantedNetwork::Private(PrivateNetwork { ports, transparent: true });
+    let mut running = run(&sandboxes(), &read_only(), network, "").await;
+    let entrance = running.entrance().await;
+    let families = if std::path::Path::new("/proc/net/if_inet6").exists() { 2 } else { 1 };
+    assert_eq!((entrance.listeners.len(), entrance.intercepted.len()), (56, families));
 }
 
 async fn elsewhere() {
