@@ -59,6 +59,8 @@ pub enum Problem {
         "auth.mode = {mode} ({origin}) cannot be combined with stdio, which has no clients to authenticate"
     )]
     StdioWithAuth { mode: AuthMode, origin: Origin },
+    #[error("{key} ({origin}) needs {missing} for TLS")]
+    Without { key: &'static str, origin: Origin, missing: &'static str },
 }
 
 fn suggested(suggestion: Option<&str>) -> String {

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::http::{self, Peer, Site};
 use super::listen::{self, BoundListener};
 use super::stream::ServerStream;
+use super::tls::is_refused_certificate;
 use crate::sandbox::networked::NetworkedRuns;
 use crate::sandbox::origin::{self, Connection, Inside};
 
@@ -44,7 +45,9 @@ pub(super) async fn run(listener: BoundListener, site: Arc<Site>, strangers: Arc
                 let site = Arc::clone(&site);
                 tokio::spawn(async move {
                     let refusal = inside(accepted.suspect, &site.shared.sandboxes.networked).await;
-                    http::serve(accepted.stream, accepted.peer, site, refusal).await;
+                    if let Some(stream) = private(accepted.stream, accepted.peer, &site).await {
+                        http::serve(stream, accepted.peer, site, refusal).await;
+                    }
                     drop(place);
                 });
             }
@@ -54,6 +57,26 @@ pub(super) async fn run(listener: BoundListener, site: Arc<Site>, strangers: Arc
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(PAUSE).await;
             }
+        }
+    }
+}
+
+/// The connection inside TLS where the listener has it; a stranger who does not manage is let go.
+async fn private(stream: ServerStream, peer: Peer, site: &Site) -> Option<ServerStream> {
+    let Some(tls) = &site.tls else { return Some(stream) };
+    let outcome = tokio::select! {
+        outcome = tls.handshake(stream, site.head_timeout) => outcome,
+        () = site.shared.shutdown.cancelled() => return None,
+    };
+    match outcome {
+        Ok(stream) => Some(stream),
+        Err(error) if is_refused_certificate(&error) => {
+            tracing::warn!(%peer, reason = %error, "authentication failed");
+            None
+        }
+        Err(error) => {
+            tracing::debug!(%peer, %error, "a TLS handshake has failed");
+            None
         }
     }
 }

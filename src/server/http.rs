@@ -24,6 +24,7 @@ use super::auth::{AuthRefusal, Authenticator};
 use super::connection::{self, Kind, Shared};
 use super::host_check;
 use super::stream::ServerStream;
+use super::tls::Tls;
 use crate::config::HostName;
 use crate::rpc::websocket::WebSocket;
 use crate::sandbox::origin::Inside;
@@ -52,6 +53,8 @@ impl fmt::Display for Peer {
 pub(super) struct Site {
     pub(super) shared: Arc<Shared>,
     pub(super) authenticator: Arc<Authenticator>,
+    /// Without, it is served in clear.
+    pub(super) tls: Option<Arc<Tls>>,
     /// Reached from this machine only, so that a browser here could be made to reach it.
     pub(super) is_loopback: bool,
     pub(super) allowed_hosts: Vec<HostName>,
@@ -69,6 +72,19 @@ struct Visit {
     peer: Peer,
     /// Why it is let do nothing.
     refusal: Option<Arc<Inside>>,
+    /// It has proved to own a certificate that is good here.
+    is_certified: bool,
+}
+
+impl Visit {
+    /// Whether it may do what not everybody may.
+    fn check(&self, headers: &HeaderMap) -> Result<(), AuthRefusal> {
+        let demands_certificate = self.site.tls.as_ref().is_some_and(|tls| tls.demands_certificate());
+        if demands_certificate && !self.is_certified {
+            return Err(AuthRefusal::NoCertificate);
+        }
+        self.site.authenticator.check(headers)
+    }
 }
 
 /// Serves one accepted socket: plain requests, or the upgrade and then the whole connection. One that comes from inside
@@ -76,7 +92,8 @@ struct Visit {
 pub(super) async fn serve(stream: ServerStream, peer: Peer, site: Arc<Site>, refusal: Option<Inside>) {
     let head_timeout = site.head_timeout;
     let shutdown = site.shared.shutdown.clone();
-    let visit = Visit { site, peer, refusal: refusal.map(Arc::new) };
+    let is_certified = stream.peer_certificate().is_some();
+    let visit = Visit { site, peer, refusal: refusal.map(Arc::new), is_certified };
     let router = Router::new()
         .route("/", get(upgrade))
         .route("/readyz", get(async || StatusCode::OK))
@@ -120,7 +137,7 @@ async fn upgrade(State(visit): State<Visit>, mut request: Request) -> Response {
         Err(refusal) => return refusal.into_response(),
     };
     let site = &visit.site;
-    if let Err(refusal) = site.authenticator.check(request.headers()) {
+    if let Err(refusal) = visit.check(request.headers()) {
         let delay = site.authenticator.refused(&visit.peer, refusal);
         tokio::time::sleep(delay).await;
         return (AuthRefusal::STATUS, refusal.to_string()).into_response();

@@ -3,10 +3,12 @@
 mod accept;
 pub mod auth;
 pub mod connection;
+mod followed;
 pub mod host_check;
 mod http;
 pub mod listen;
 mod stream;
+mod tls;
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -20,6 +22,8 @@ use self::auth::Authentication;
 use self::connection::{Kind, Shared};
 use self::http::Site;
 use self::listen::{BoundListener, ListenAddress};
+use self::tls::Tls;
+pub use self::tls::TlsError;
 use crate::config::{Config, Settings, state_dir};
 use crate::environment_config::EnvironmentConfig;
 use crate::environment_info;
@@ -68,6 +72,9 @@ pub enum SetupError {
     /// The authentication cannot be set up.
     #[error(transparent)]
     Auth(#[from] auth::AuthError),
+    /// The files of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// The server's environment, by name.
@@ -89,6 +96,7 @@ impl Server {
         for address in &config.server.listen {
             listeners.push(BoundListener::bind(address).await?);
         }
+        let tls = settings.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
         let variable = |name: &str| find(&environment, name);
         let is_exposed = listeners.iter().any(|listener| !listener.is_local());
         let authentication = Authentication::new(settings, is_exposed, variable)?;
@@ -100,6 +108,7 @@ impl Server {
             Arc::new(Site {
                 shared: Arc::clone(&shared),
                 authenticator: authentication.of(listener.is_local()),
+                tls: tls.clone().filter(|_| matches!(listener, BoundListener::Tcp(..))),
                 is_loopback: matches!(listener, BoundListener::Tcp(..)) && listener.is_local(),
                 allowed_hosts: config.server.allowed_hosts.clone(),
                 head_timeout: config.server.head_timeout_ms,
@@ -130,7 +139,7 @@ impl Server {
     /// Where clients connect, in the order of the settings.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
-        self.sites.iter().map(|(listener, _)| listener.url()).collect()
+        self.sites.iter().map(|(listener, site)| listener.url(site.tls.is_some())).collect()
     }
 
     /// What the operator has to know about access, if anything.
@@ -265,6 +274,17 @@ pub async fn serve_stdio(
     }
     let (grace, drain) = (config.process.grace_ms, config.server.drain_ms);
     end_everything(&registry, mark, grace, drain, &shutdown.at_once).await;
+}
+
+/// Tries the files that the settings name: of tokens, secrets and certificates.
+///
+/// # Errors
+/// The first one that cannot be used.
+pub fn check_files(settings: &Settings) -> Result<(), SetupError> {
+    // As if nothing were exposed: checking must not make a token.
+    Authentication::new(settings, false, |_| None)?;
+    settings.tls.as_ref().map(Tls::open).transpose()?;
+    Ok(())
 }
 
 /// Whether the settings ask for standard input and output instead of sockets.

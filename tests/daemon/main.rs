@@ -22,3 +22,4 @@ mod standard_io;
 mod starting;
 mod support;
 mod terminal;
+mod tls;

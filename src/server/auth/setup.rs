@@ -28,6 +28,11 @@ pub enum AuthError {
     StateToken { path: PathBuf, source: io::Error },
 }
 
+/// Whether clients must show certificates, whatever else they must.
+fn has_certificates(settings: &Settings) -> bool {
+    settings.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
+}
+
 /// The authenticators of a server's listeners.
 #[derive(Debug)]
 pub struct Authentication {
@@ -46,7 +51,7 @@ impl Authentication {
     ) -> Result<Self, AuthError> {
         let with_delay = |rule| Authenticator { rule, failure_delay: settings.config.auth.failure_delay_ms };
         let rule = match &settings.auth {
-            AuthSettings::Open => return Ok(Self::open(is_exposed)),
+            AuthSettings::Open => return Ok(Self::open(is_exposed && !has_certificates(settings))),
             AuthSettings::Automatic if !is_exposed => return Ok(Self::open(false)),
             AuthSettings::Automatic => {
                 let (path, tokens) = generated(settings.config.server.state_dir.as_deref(), variable)?;

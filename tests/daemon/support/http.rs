@@ -1,6 +1,6 @@
 //! Plain HTTP requests, byte for byte.
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -28,7 +28,7 @@ pub(crate) async fn exchange(address: &str, head: &str) -> String {
 }
 
 /// Reads up to the empty line, or the end.
-pub(crate) async fn read_head(socket: &mut TcpStream) -> String {
+pub(crate) async fn read_head(socket: &mut (impl AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     let read = async {
         while !head.ends_with(b"\r\n\r\n") {

@@ -8,6 +8,7 @@ pub(crate) mod proxy;
 pub(crate) mod sandbox;
 pub(crate) mod start;
 pub(crate) mod stdio;
+pub(crate) mod tls;
 
 use std::time::{Duration, Instant};
 
