@@ -182,6 +182,10 @@ impl Loader {
         } else if addresses.len() > 1 && addresses.contains(&ListenAddress::Stdio) {
             self.problems.push(Problem::StdioNotAlone { origin });
         }
+        if self.config.metrics.listen.contains(&ListenAddress::Stdio) {
+            let origin = self.origins.get("metrics.listen").cloned().unwrap_or(Origin::Default);
+            self.problems.push(Problem::StdioMetrics { origin });
+        }
     }
 }
 

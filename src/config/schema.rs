@@ -212,6 +212,16 @@ schema! {
         cache_bytes: u64 = 256 << 20;
     }
 
+    /// Counts and times, for Prometheus.
+    metrics: MetricsConfig {
+        /// Addresses that serve `/metrics`, `/readyz` and `/healthz` and nothing else. Empty: the addresses of
+        /// `server.listen` serve `/metrics` too.
+        listen: Vec<ListenAddress> = Vec::new();
+        /// File of the tokens that may read `/metrics`, one a line; re-read when it changes. Empty: the tokens of `auth`.
+        /// On loopback addresses and unix sockets none is asked for.
+        token_file: Option<PathBuf> = None;
+    }
+
     /// What the server writes to stderr.
     log: LogConfig {
         /// `text` or `json`.

@@ -37,6 +37,7 @@ pub(super) fn resolve(
         (None, Some(_)) => without("tls.key", CERT),
         (None, None) if tls.client_ca.is_some() => without("tls.client_ca", CERT),
         (None, None) if config.server.listen.iter().any(is_secure) => without("server.listen", CERT),
+        (None, None) if config.metrics.listen.iter().any(is_secure) => without("metrics.listen", CERT),
         (None, None) => Ok(None),
     }
 }

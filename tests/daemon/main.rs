@@ -13,6 +13,7 @@ mod inside;
 mod jailed;
 mod leftovers;
 mod listeners;
+mod metrics;
 mod output;
 mod sessions;
 mod snapshot_profiles;

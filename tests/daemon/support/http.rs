@@ -27,6 +27,15 @@ pub(crate) async fn exchange(address: &str, head: &str) -> String {
     read_head(&mut socket).await
 }
 
+/// Sends a head and reads all that comes.
+pub(crate) async fn whole(address: &str, head: &str) -> String {
+    let mut socket = TcpStream::connect(address).await.expect("the port can be connected");
+    socket.write_all(head.as_bytes()).await.expect("sent");
+    let mut answer = Vec::new();
+    timeout(LIMIT, socket.read_to_end(&mut answer)).await.expect("the answer ends").expect("an answer");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
 /// Reads up to the empty line, or the end.
 pub(crate) async fn read_head(socket: &mut (impl AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();

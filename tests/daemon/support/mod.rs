@@ -2,6 +2,7 @@
 
 pub(crate) mod client;
 pub(crate) mod daemon;
+pub(crate) mod exposition;
 pub(crate) mod http;
 pub(crate) mod machine;
 pub(crate) mod proxy;
