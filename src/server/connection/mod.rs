@@ -11,6 +11,7 @@ mod heartbeat;
 mod order;
 mod questions;
 mod requests;
+mod ticket;
 mod watching;
 mod work;
 
@@ -30,9 +31,11 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use self::bodies::Bodies;
 use self::calls::Call;
+pub(super) use self::calls::MethodLabel;
 use self::heartbeat::{Due, Heartbeat};
 use self::order::Lanes;
 use self::questions::Questions;
+use self::ticket::Ticket;
 use self::watching::Watching;
 use self::work::{Done, Reply, Tools};
 use crate::discovery::Discovery;
@@ -41,13 +44,14 @@ use crate::fs::FileSystem;
 use crate::http_request::{HttpClient, Room};
 use crate::process::WaitingBudget;
 use crate::process::log::{Chunk, Event, OutputLog, Taken};
-use crate::protocol::envelope::{ErrorObject, Malformed, Message, RequestId};
+use crate::protocol::envelope::{ErrorObject, Malformed, Message};
 use crate::protocol::environment::EnvironmentInfo;
 use crate::protocol::process::ProcessId;
 use crate::protocol::{code, salvage};
 use crate::rpc::transport::CloseCode;
 use crate::rpc::{EndReason, Received, Transport};
 use crate::sandbox::Sandboxes;
+use crate::server::metrics::Traffic;
 use crate::session::{Attachment, ConnectionId, Session, SessionRegistry};
 
 /// Requests that may wait behind the running ones; then the connection is read no further.
@@ -97,6 +101,8 @@ pub struct Shared {
     pub http: Arc<HttpClient>,
     /// Requests of one connection that may run at a time.
     pub concurrent_requests: NonZeroUsize,
+    /// Counts what goes over connections.
+    pub(super) traffic: Arc<Traffic>,
     /// How long a stranger may stay silent.
     pub initialize_timeout: Duration,
     /// Time between pings.
@@ -181,7 +187,7 @@ struct Connection<T> {
     waits: usize,
     queue: VecDeque<requests::Queued>,
     /// Requests for processes whose start is not answered.
-    behind_start: HashMap<ProcessId, VecDeque<(RequestId, Call, Option<Hold>)>>,
+    behind_start: HashMap<ProcessId, VecDeque<(Ticket, Call, Option<Hold>)>>,
     deferred: usize,
     replies: VecDeque<Reply>,
     reply_bytes: usize,
@@ -422,6 +428,7 @@ impl<T: Transport> Connection<T> {
                     return Poll::Pending;
                 }
                 if let Some(text) = self.next_output() {
+                    self.shared.traffic.sent_bytes.add(text.len() as u64);
                     self.transport.send(text)?;
                     self.dirty = true;
                 }
@@ -575,6 +582,7 @@ impl<T: Transport> Connection<T> {
         self.hold = None;
         if let Received::Message(bytes) = &received {
             self.hold = Some(Hold::new(&self.held, bytes.len()));
+            self.shared.traffic.received_bytes.add(bytes.len() as u64);
         }
         match received {
             Received::Message(bytes) if bytes.len() > LARGE_MESSAGE => {
@@ -590,6 +598,7 @@ impl<T: Transport> Connection<T> {
                     code::INVALID_REQUEST,
                     "the message is larger than 64 MiB and was dropped: send it in parts",
                 );
+                let id = self.ticket(id, MethodLabel::Unreadable);
                 self.reply(answers::failure(&id, &error));
                 Ok(())
             }
