@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
+use crate::discovery;
 use crate::protocol::envelope::ErrorObject;
 use crate::rpc::oversize;
 use crate::server::connection;
@@ -26,4 +27,11 @@ pub fn recode(method: &str, params: Value) -> Result<Value, ErrorObject> {
 #[must_use]
 pub fn filter(input: &[u8], piece: usize) -> (Vec<u8>, Vec<(u64, Bytes)>) {
     oversize::filter_for_fuzzing(input, piece)
+}
+
+/// What a text says as the head of a skill (name, description, short description), as its metadata (kinds and names of
+/// tools) and as the manifest of a plugin (the names on the way to each declared file).
+#[must_use]
+pub fn capability(text: &str) -> (Option<[String; 3]>, Vec<String>, Vec<Vec<String>>) {
+    discovery::read_for_fuzzing(text)
 }

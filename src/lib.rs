@@ -4,6 +4,7 @@ pub mod backend;
 pub mod cli;
 pub mod client;
 pub mod config;
+pub mod discovery;
 pub mod doctor;
 pub mod environment;
 pub mod environment_config;

@@ -4,6 +4,7 @@
 //! the backend and end when it and all handles of its processes are gone.
 
 mod config;
+mod discovery;
 mod files;
 mod http;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 pub use self::config::read_config;
+pub use self::discovery::{discover_capabilities, discover_capability_roots};
 pub use self::files::LocalFileSystem;
 pub use self::http::LocalHttpClient;
 use crate::backend::{

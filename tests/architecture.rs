@@ -25,6 +25,7 @@ const ROWS: &[&[Module]] = &[
     &[
         ("process", &["sandbox", "spawn", "protocol"]),
         ("fs", &["fsops", "sandbox", "policy", "spawn", "protocol", "path_uri"]),
+        ("discovery", &["fs", "fsops", "sandbox", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
         ("snapshot", &["process", "sandbox", "spawn", "protocol"]),
     ],
@@ -34,7 +35,17 @@ const ROWS: &[&[Module]] = &[
     ],
     &[(
         "error_map",
-        &["session", "http_request", "fs", "environment_config", "process", "sandbox", "policy", "protocol"],
+        &[
+            "session",
+            "http_request",
+            "fs",
+            "discovery",
+            "environment_config",
+            "process",
+            "sandbox",
+            "policy",
+            "protocol",
+        ],
     )],
     &[
         (
@@ -44,6 +55,7 @@ const ROWS: &[&[Module]] = &[
                 "session",
                 "http_request",
                 "fs",
+                "discovery",
                 "environment_config",
                 "process",
                 "sandbox",
@@ -61,6 +73,7 @@ const ROWS: &[&[Module]] = &[
                 "session",
                 "http_request",
                 "fs",
+                "discovery",
                 "environment_config",
                 "snapshot",
                 "process",
@@ -73,12 +86,15 @@ const ROWS: &[&[Module]] = &[
                 "protocol",
             ],
         ),
-        ("client", &["spawn", "outbound", "backend", "rpc", "path_uri", "protocol"]),
+        ("client", &["spawn", "outbound", "backend", "rpc", "policy", "path_uri", "protocol"]),
     ],
-    &[("environment", &["client", "local", "outbound", "environment_info", "fsops", "backend", "protocol"])],
+    &[(
+        "environment",
+        &["client", "local", "outbound", "environment_info", "fsops", "backend", "path_uri", "protocol"],
+    )],
     &[
         ("helper", &["sandbox", "spawn"]),
-        ("fuzzing", &["server", "rpc", "protocol"]),
+        ("fuzzing", &["server", "rpc", "discovery", "protocol"]),
         (
             "cli",
             &[

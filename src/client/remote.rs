@@ -46,6 +46,20 @@ pub enum EnvironmentObservedStatus {
     },
 }
 
+/// How far an environment is from use, as far as that can be seen without touching it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readiness {
+    /// There is a connection.
+    Ready,
+    /// It was never used, or a connection is being made.
+    Starting,
+    /// A lost connection is being recovered.
+    Recovering,
+    /// The last attempt to connect failed, or the connection is lost for good: why, for people. The next use makes a new
+    /// attempt.
+    Failed(String),
+}
+
 /// Processes on a server. Clones share the connection.
 #[derive(Clone)]
 pub struct RemoteBackend {
@@ -133,6 +147,21 @@ impl RemoteBackend {
     /// No connection; an executor that does not say.
     pub async fn info(&self) -> Result<EnvironmentInfo> {
         self.session().await?.info().await
+    }
+
+    /// How far it is from use. Nothing is dialled, asked or waited for.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        let state = self.shared.state();
+        match (&state.phase, &state.failure) {
+            (Phase::Open(session), _) => match session.link() {
+                Link::Connected(live) if !live.connection.has_ended() => Readiness::Ready,
+                Link::Connected(_) | Link::Recovering => Readiness::Recovering,
+                Link::Failed(why) => Readiness::Failed(why.to_string()),
+            },
+            (Phase::Idle, Some(failure)) => Readiness::Failed(failure.to_string()),
+            (Phase::Idle, None) | (Phase::Connecting(_), _) => Readiness::Starting,
+        }
     }
 
     /// Looks without connecting. Cancel-safe.

@@ -11,7 +11,8 @@ use super::definition::{Definition, Way, check_id};
 use super::prepared::VARIABLE;
 use super::{
     Environment, ExecServerRuntimePaths, LOCAL_ENVIRONMENT_ID, PreparedEnvironmentManager,
-    RemoteEnvironmentOptions,
+    RemoteEnvironmentOptions, ResolvedSelectedCapabilityRoot, SelectedCapabilityRoot,
+    SelectedCapabilityRootsStatus, inspect_selected_capability_roots, resolve_selected_capability_roots,
 };
 use crate::backend::Result;
 use crate::client::ClientOptions;
@@ -82,6 +83,24 @@ impl EnvironmentManager {
     #[must_use]
     pub fn get_environment(&self, id: &str) -> Option<Arc<Environment>> {
         self.environments().get(id).map(Arc::clone)
+    }
+
+    /// Which selected roots can be used now; see [`inspect_selected_capability_roots`].
+    #[must_use]
+    pub fn inspect_selected_capability_roots(
+        &self,
+        roots: &[SelectedCapabilityRoot],
+    ) -> SelectedCapabilityRootsStatus {
+        inspect_selected_capability_roots(roots, |id| self.get_environment(id))
+    }
+
+    /// Binds selected roots to environments; see [`resolve_selected_capability_roots`]. Cancel-safe.
+    pub async fn resolve_selected_capability_roots(
+        &self,
+        roots: &[SelectedCapabilityRoot],
+        captured: &HashMap<String, Option<Arc<Environment>>>,
+    ) -> Vec<ResolvedSelectedCapabilityRoot> {
+        resolve_selected_capability_roots(roots, captured, |id| self.get_environment(id)).await
     }
 
     /// Skills that the settings require of an environment before a task starts, by name.

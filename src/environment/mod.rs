@@ -10,6 +10,9 @@ mod manager;
 mod paths;
 mod prepared;
 
+mod discovery;
+mod selected_roots;
+
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -19,9 +22,14 @@ pub use self::definition::RemoteEnvironmentOptions;
 pub use self::manager::EnvironmentManager;
 pub use self::paths::ExecServerRuntimePaths;
 pub use self::prepared::PreparedEnvironmentManager;
+pub use self::selected_roots::{
+    CapabilityDiscoverySnapshot, CapabilityRootLocation, ExecutorCapabilityDiscoveryCache,
+    ResolvedSelectedCapabilityRoot, SelectedCapabilityRoot, SelectedCapabilityRootsStatus,
+    SelectedRootDiscovery, inspect_selected_capability_roots, resolve_selected_capability_roots,
+};
 use crate::backend::{ExecBackend, ExecutorFileSystem, HttpClient, Result};
 pub use crate::client::{
-    ClientOptions, EnvironmentConnectionState, EnvironmentObservedStatus, ProgramCommand,
+    ClientOptions, EnvironmentConnectionState, EnvironmentObservedStatus, ProgramCommand, Readiness,
 };
 use crate::client::{RemoteBackend, RemoteFileSystem, RemoteHttpClient};
 use crate::environment_info;

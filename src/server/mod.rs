@@ -21,6 +21,7 @@ use self::connection::{Kind, Shared};
 use self::http::Site;
 use self::listen::{BoundListener, ListenAddress};
 use crate::config::{Config, Settings, state_dir};
+use crate::discovery::Discovery;
 use crate::environment_config::EnvironmentConfig;
 use crate::environment_info;
 use crate::http_request::{HttpClient, HttpSettings};
@@ -179,11 +180,14 @@ fn shared(
         environment.to_vec(),
         Arc::clone(&sandboxes),
     );
+    let settings = EnvironmentConfig::new(home, codex_home, hostname);
+    let discovery = Discovery::new(settings.home(), settings.codex_home()).beside(Arc::clone(&sandboxes));
     Arc::new(Shared {
         registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
         info,
         sandboxes,
-        config: Arc::new(EnvironmentConfig::new(home, codex_home, hostname)),
+        config: Arc::new(settings),
+        discovery: Arc::new(discovery),
         http: Arc::new(HttpClient::new(http_settings(config, environment))),
         concurrent_requests: config.server.concurrent_requests,
         initialize_timeout: config.server.initialize_timeout_ms,

@@ -7,6 +7,7 @@ pub(crate) mod params;
 pub(crate) mod place;
 pub(crate) mod proxy;
 pub(crate) mod raw;
+pub(crate) mod sandbox;
 pub(crate) mod scripted;
 pub(crate) mod server;
 pub(crate) mod tree;
