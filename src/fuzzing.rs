@@ -7,6 +7,7 @@ use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 use serde_json::Value;
 
+use crate::discovery;
 use crate::network::proxy::http::framing::RequestReader;
 use crate::network::proxy::http::target::Target;
 use crate::network::proxy::socks::wire::{self, Command, Parsed};
@@ -33,6 +34,13 @@ pub fn recode(method: &str, params: Value) -> Result<Value, ErrorObject> {
 #[must_use]
 pub fn filter(input: &[u8], piece: usize) -> (Vec<u8>, Vec<(u64, Bytes)>) {
     oversize::filter_for_fuzzing(input, piece)
+}
+
+/// What a text says as the head of a skill (name, description, short description), as its metadata (kinds and names of
+/// tools) and as the manifest of a plugin (the names on the way to each declared file).
+#[must_use]
+pub fn capability(text: &str) -> (Option<[String; 3]>, Vec<String>, Vec<Vec<String>>) {
+    discovery::read_for_fuzzing(text)
 }
 
 /// Which request of a stream, in the pieces in which it comes, has two readings of its body, counted from 1. 0: none.

@@ -4,16 +4,19 @@
 //! the backend and end when it and all handles of its processes are gone.
 
 mod config;
+mod discovery;
 mod files;
 mod http;
 
 use std::future::poll_fn;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 pub use self::config::read_config;
+pub use self::discovery::{discover_capabilities, discover_capability_roots};
 pub use self::files::LocalFileSystem;
 pub use self::http::LocalHttpClient;
 use crate::backend::{
@@ -84,6 +87,13 @@ impl LocalBackend {
         let session = Session::new("local", executor);
         let waiting = WaitingBudget::new(WAITING_BYTES);
         Self { owner: Arc::new(Owner { session, connection: ConnectionId::next(), waiting, grace }) }
+    }
+
+    /// A backend whose sandboxes are built by this program, or without one by this very program.
+    #[must_use]
+    pub fn with_sandbox_helper(helper: Option<PathBuf>) -> Self {
+        let sandboxes = Sandboxes::new(SandboxSettings { helper, ..SandboxSettings::default() });
+        Self::guarded(ExecutorSettings::default(), ServerMark::new(), sandboxes)
     }
 
     /// What its sandboxes share.

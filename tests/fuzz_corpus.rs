@@ -116,6 +116,11 @@ fn env_pattern() {
 }
 
 #[test]
+fn capability() {
+    replay("capability", checks::capability, OFFSPRING);
+}
+
+#[test]
 fn hosts() {
     replay("hosts", checks::hosts, OFFSPRING);
 }

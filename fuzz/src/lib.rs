@@ -59,6 +59,23 @@ pub fn path_uri(input: &[u8]) {
     }
 }
 
+/// Input: a file of a plugin or a skill. What is told of it is one line each and not too long; a declared file is below its
+/// plugin.
+pub fn capability(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let (head, tools, paths) = fuzzing::capability(text);
+    for line in head.iter().flatten().chain(&tools) {
+        assert_eq!(line, &line.split_whitespace().collect::<Vec<_>>().join(" "), "{text:?}");
+    }
+    assert!(tools.iter().all(|tool| !tool.is_empty() && tool.chars().count() <= 1_024), "{text:?}");
+    if let Some([name, description, _]) = head {
+        assert!(!name.is_empty() && name.chars().count() <= 64 && !description.is_empty(), "{text:?}");
+    }
+    for name in paths.iter().flatten() {
+        assert!(!matches!(name.as_str(), "" | "." | "..") && !name.contains(['/', '\0']), "{text:?}");
+    }
+}
+
 /// Input: a pattern, a line end, a host. A host comes back from its own form and is a pattern of itself alone; what
 /// matches an address of IPv4 matches it in its forms of IPv6 too, and those are public if it is.
 pub fn hosts(input: &[u8]) {

@@ -2,10 +2,12 @@
 
 use super::session::Session;
 use crate::backend::{ExecServerError, Result};
+use crate::policy::{Files, Policy, Surroundings};
+use crate::protocol::discovery::CapabilityRootDiscoverRequest;
 use crate::protocol::environment::Capabilities;
 use crate::protocol::network::ProxySettings;
 use crate::protocol::process::{ExecParams, StartOptions, StartParams};
-use crate::protocol::sandbox::{SandboxContext, WindowsSandboxLevel};
+use crate::protocol::sandbox::{SandboxContext, WindowsSandboxSelection};
 
 /// The params to send to this server.
 ///
@@ -36,7 +38,7 @@ fn is_plain(exec: &ExecParams, options: &StartOptions) -> bool {
 }
 
 fn wants_mxc(sandbox: Option<&SandboxContext>) -> bool {
-    sandbox.is_some_and(|sandbox| sandbox.windows_sandbox_level == WindowsSandboxLevel::Mxc)
+    sandbox.is_some_and(|sandbox| sandbox.windows_sandbox_selection == WindowsSandboxSelection::Mxc)
 }
 
 const NO_MXC: &str = "exec-server does not support the requested MXC Windows sandbox";
@@ -48,6 +50,50 @@ const NO_MXC: &str = "exec-server does not support the requested MXC Windows san
 pub(super) fn admit_sandbox(sandbox: Option<&SandboxContext>, capabilities: &Capabilities) -> Result<()> {
     if wants_mxc(sandbox) && !capabilities.windows_mxc {
         return Err(ExecServerError::Unsupported(NO_MXC.to_owned()));
+    }
+    Ok(())
+}
+
+/// Passes if the server can honour the sandboxes of all roots, or there is nothing to honour.
+///
+/// # Errors
+/// [`ExecServerError::Protocol`].
+pub(super) fn admit_roots(
+    roots: &[CapabilityRootDiscoverRequest],
+    capabilities: &Capabilities,
+) -> Result<()> {
+    if roots.iter().any(|root| wants_mxc(root.sandbox.as_ref())) && !capabilities.windows_mxc {
+        return refuse(NO_MXC);
+    }
+    let is_restricted =
+        |root: &CapabilityRootDiscoverRequest| root.sandbox.as_ref().is_some_and(restricts_reading);
+    if !capabilities.capability_discovery_sandbox && roots.iter().any(is_restricted) {
+        return refuse("exec-server does not support sandboxed capability discovery");
+    }
+    Ok(())
+}
+
+/// Whether something may not be read under a context. One that this side does not understand counts as such.
+fn restricts_reading(context: &SandboxContext) -> bool {
+    match Policy::of(context, &Surroundings::default()).map(|policy| policy.files) {
+        Ok(Files::Unlimited) => false,
+        Ok(Files::Limited(files)) => !files.reads_everything(),
+        Err(_) => true,
+    }
+}
+
+/// Passes if the server can be asked for an inventory under a sandbox.
+///
+/// # Errors
+/// [`ExecServerError::Protocol`].
+pub(super) fn admit_inventory(sandbox: Option<&SandboxContext>, capabilities: &Capabilities) -> Result<()> {
+    if !capabilities.capability_discovery_v2 {
+        return refuse(
+            "capability inventory is unavailable: the exec-server does not announce `capabilityDiscoveryV2`",
+        );
+    }
+    if wants_mxc(sandbox) && !capabilities.windows_mxc {
+        return refuse(NO_MXC);
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 
 mod base64;
 pub mod code;
+pub mod discovery;
 pub mod envelope;
 pub mod environment;
 pub mod fs;

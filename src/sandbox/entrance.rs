@@ -2,14 +2,14 @@
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Mutex;
 
 use super::plan::{PrivateNetwork, SocketKind};
@@ -23,6 +23,19 @@ pub struct Entrance {
     pub listeners: Vec<TcpListener>,
     /// The way to what listens inside.
     pub inside: Inside,
+    /// Of a transparent network: one of IPv4 and, if the machine has it, one of IPv6.
+    pub intercepted: Vec<Intercepted>,
+}
+
+/// What comes to the server without the program's doing. The sockets do not block.
+#[derive(Debug)]
+pub struct Intercepted {
+    /// TCP connections to other networks; the kernel tells the destination of each that is accepted.
+    pub flows: TcpListener,
+    /// Messages for a DNS server, wherever it was meant to be.
+    pub dns_messages: UdpSocket,
+    /// The same on connections.
+    pub dns_connections: TcpListener,
 }
 
 /// The descriptors of an [`Entrance`], as they come from the helper.
@@ -31,6 +44,7 @@ pub(super) struct Handed {
     broker: OwnedFd,
     listeners: Vec<OwnedFd>,
     ports: Vec<u16>,
+    intercepted: Vec<[OwnedFd; 3]>,
 }
 
 impl Handed {
@@ -42,7 +56,12 @@ impl Handed {
         let broker = descriptors.next()?;
         let listeners: Vec<_> = descriptors.take(network.ports.len()).collect();
         let ports = network.ports.clone();
-        (listeners.len() == ports.len()).then_some(Self { broker, listeners, ports })
+        let mut intercepted = Vec::new();
+        while let Some(flows) = descriptors.next() {
+            intercepted.push([flows, descriptors.next()?, descriptors.next()?]);
+        }
+        let is_whole = listeners.len() == ports.len() && intercepted.is_empty() != network.transparent;
+        is_whole.then_some(Self { broker, listeners, ports, intercepted })
     }
 }
 
@@ -52,13 +71,30 @@ impl Entrance {
     /// # Errors
     /// When the system's watch list is full.
     pub(super) fn open(handed: Handed) -> io::Result<Self> {
-        let Handed { broker, listeners, ports } = handed;
-        let listeners = listeners.into_iter().map(TcpListener::from);
-        let listeners =
-            listeners.map(|one| one.set_nonblocking(true).map(|()| one)).collect::<Result<_, _>>()?;
+        let Handed { broker, listeners, mut ports, intercepted } = handed;
+        let listeners = listeners.into_iter().map(listener).collect::<io::Result<_>>()?;
+        let intercepted = intercepted.into_iter().map(Intercepted::of).collect::<io::Result<Vec<_>>>()?;
+        for one in &intercepted {
+            ports.extend([one.flows.local_addr()?.port(), one.dns_connections.local_addr()?.port()]);
+        }
         let socket = watched(broker, Interest::READABLE | Interest::WRITABLE)?;
-        Ok(Self { listeners, inside: Inside { broker: Mutex::new(Broker { socket, owes: false }), ports } })
+        let inside = Inside { broker: Mutex::new(Broker { socket, owes: false }), ports };
+        Ok(Self { listeners, inside, intercepted })
     }
+}
+
+impl Intercepted {
+    fn of([flows, messages, connections]: [OwnedFd; 3]) -> io::Result<Self> {
+        let dns_messages = UdpSocket::from(messages);
+        dns_messages.set_nonblocking(true)?;
+        Ok(Self { flows: listener(flows)?, dns_messages, dns_connections: listener(connections)? })
+    }
+}
+
+fn listener(socket: OwnedFd) -> io::Result<TcpListener> {
+    let listener = TcpListener::from(socket);
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
 /// Opens connections to what listens on the loopback of a private network.
@@ -98,10 +134,10 @@ impl Inside {
     ///
     /// # Errors
     /// `UnexpectedEof` when the run has ended.
-    pub async fn datagrams(&self) -> io::Result<UdpSocket> {
+    pub async fn datagrams(&self) -> io::Result<tokio::net::UdpSocket> {
         let socket = self.broker.lock().await.socket(SocketKind::Datagram4).await?;
         rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-        UdpSocket::from_std(socket.into())
+        tokio::net::UdpSocket::from_std(socket.into())
     }
 }
 

@@ -55,10 +55,12 @@ pub struct Plan {
 pub struct PrivateNetwork {
     /// Where the server listens on its 127.0.0.1. Every port is free in a new network.
     pub ports: Vec<u16>,
+    /// TCP to other networks, and DNS, come to the server as well.
+    pub transparent: bool,
 }
 
 /// Ports that a private network may have for the server.
-pub const MAX_PORTS: usize = 59;
+pub const MAX_PORTS: usize = 56;
 
 /// The files that a run sees: a base and what lies on it, later layers over earlier ones.
 ///
@@ -177,7 +179,8 @@ pub struct Program {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
     /// The program has been executed. With the message come a pidfd of it, and of a private network the socket to its
-    /// broker, then the listeners in the order of their ports.
+    /// broker, then the listeners in the order of their ports, then, where it is transparent, three sockets of IPv4 and, if
+    /// the machine has it, three of IPv6: for connections to elsewhere, for DNS by messages and by connections.
     Started,
     /// Nothing runs.
     Failed(Failure),

@@ -21,6 +21,7 @@ use self::connection::{Kind, Shared};
 use self::http::Site;
 use self::listen::{BoundListener, ListenAddress};
 use crate::config::{Config, Settings, state_dir};
+use crate::discovery::Discovery;
 use crate::environment_config::EnvironmentConfig;
 use crate::environment_info;
 use crate::http_request::{HttpClient, HttpSettings};
@@ -195,11 +196,14 @@ fn shared(
         Arc::clone(&sandboxes),
         Arc::new(proxies(config, &variable, own)),
     );
+    let settings = EnvironmentConfig::new(home, codex_home, hostname);
+    let discovery = Discovery::new(settings.home(), settings.codex_home()).beside(Arc::clone(&sandboxes));
     Arc::new(Shared {
         registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
         info,
         sandboxes,
-        config: Arc::new(EnvironmentConfig::new(home, codex_home, hostname)),
+        config: Arc::new(settings),
+        discovery: Arc::new(discovery),
         http: Arc::new(HttpClient::new(http_settings(config, environment))),
         concurrent_requests: config.server.concurrent_requests,
         initialize_timeout: config.server.initialize_timeout_ms,
@@ -225,6 +229,7 @@ fn http_settings(config: &Config, environment: &[(OsString, OsString)]) -> HttpS
         max_buffered: config.http.max_buffered_bytes,
         allowed_variables: config.http.header_env_allow.iter().map(ToString::to_string).collect(),
         deny: config.http.deny.clone(),
+        network_policy: None,
         environment: environment.to_vec(),
     }
 }

@@ -7,6 +7,7 @@ mod peers;
 mod ports;
 mod private;
 mod support;
+mod transparent;
 
 use std::process::ExitCode;
 
@@ -16,7 +17,7 @@ fn main() -> ExitCode {
     if exec_server::helper::dispatch() {
         return ExitCode::SUCCESS;
     }
-    let tests = [private::tests(), broker::tests(), ports::tests(), peers::tests()];
+    let tests = [private::tests(), broker::tests(), ports::tests(), peers::tests(), transparent::tests()];
     let tests: Vec<Trial> = tests.into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }

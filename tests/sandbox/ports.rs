@@ -34,7 +34,7 @@ async fn only_named_ports() {
         port(&closed)
     );
     let server = landlocked(&GAP);
-    assert_eq!(server.network_isolation().unwrap(), NetworkIsolation::Ports);
+    assert_eq!(server.network_isolation(false).unwrap(), NetworkIsolation::Ports);
     for context in contexts() {
         let mut running = run(&server, &context, WantedNetwork::Ports(vec![port(&open)]), &script).await;
         assert!(running.entrance.is_none());
@@ -81,7 +81,7 @@ async fn the_gap() {
     let other = [SandboxGap::OutsideMetadata, SandboxGap::ProtectedMetadata];
     let server = landlocked(&other);
     let refused = [
-        server.network_isolation().map(|_| ()).unwrap_err(),
+        server.network_isolation(false).map(|_| ()).unwrap_err(),
         prepare(&server, &read_only(), WantedNetwork::Ports(vec![1])).await.map(|_| ()).unwrap_err(),
         prepare(&server, &disabled(), WantedNetwork::Ports(vec![1])).await.map(|_| ()).unwrap_err(),
     ];

@@ -72,7 +72,7 @@ pub(crate) fn landlocked(accepted: &[SandboxGap]) -> Arc<Sandboxes> {
 }
 
 pub(crate) fn private(ports: &[u16]) -> WantedNetwork {
-    WantedNetwork::Private(PrivateNetwork { ports: ports.to_vec() })
+    WantedNetwork::Private(PrivateNetwork { ports: ports.to_vec(), transparent: false })
 }
 
 /// A program that runs; killed when dropped.

@@ -6,6 +6,7 @@
 //! * [`gate`] decides, once for each request, tunnel or datagram, and reports through `report`.
 //! * [`guest`] says who may use a listener, and what a run with a network of its own serves to itself.
 //! * [`site`] is what all proxies of a server share: [`resolve`], [`own`] listeners, [`upstream`] proxies, limits.
+//! * [`transparent`] carries connections that come without the program's doing.
 //! * [`variables`] tell the process; [`bridge`] leads to proxies of others.
 
 mod acceptor;
@@ -22,6 +23,7 @@ mod report;
 pub mod resolve;
 pub mod site;
 pub(crate) mod socks;
+pub mod transparent;
 pub mod upstream;
 pub mod variables;
 mod visit;
@@ -41,6 +43,7 @@ use self::onward::Onward;
 use self::own::{OwnListener, Owner, Transport};
 use self::report::Reporter;
 use self::site::Site;
+use self::transparent::{Names, Redirected};
 use self::visit::Visit;
 use super::desk::Desk;
 use crate::policy::egress::EgressRules;
@@ -77,6 +80,8 @@ pub struct Proxy {
     onward: Arc<Onward>,
     acceptor: Acceptor,
     inside_doors: Arc<InsideDoors>,
+    /// Of transparent runs.
+    names: Arc<Names>,
     has_socks: bool,
     has_datagrams: bool,
 }
@@ -110,6 +115,7 @@ impl Proxy {
             onward: Arc::new(Onward { site, allows_upstream: settings.allow_upstream_proxy }),
             acceptor,
             inside_doors: Arc::default(),
+            names: Arc::default(),
             has_socks: settings.enable_socks5,
             has_datagrams: settings.enable_socks5_udp,
         })
@@ -163,6 +169,19 @@ impl Proxy {
     pub fn serve_socks(&self, listener: TcpListener, guest: &Guest) -> io::Result<()> {
         self.inside_doors.add(listener.local_addr()?.port());
         self.accept_socks(listener, guest, ())
+    }
+
+    /// Serves what a run sends elsewhere and comes here by itself: of IPv4, and of IPv6 where there is that. For a task of
+    /// the runtime.
+    ///
+    /// # Errors
+    /// The sockets cannot be used.
+    pub fn serve_redirected(&self, redirected: Vec<Redirected>, guest: &Guest) -> io::Result<()> {
+        let has_ipv6 = redirected.len() > 1;
+        for one in redirected {
+            transparent::serve(&self.acceptor, one, &self.names, self.visits(guest), has_ipv6)?;
+        }
+        Ok(())
     }
 
     /// Closes listeners and cuts connections, as soon as their tasks notice. Open questions are not waited for.

@@ -23,6 +23,12 @@ impl Site {
         Self { resolver, max_connections: max_connections.max(1), upstream: Upstream::new(upstream), own }
     }
 
+    /// Whether TCP connections by SOCKS have to go through a proxy of the operator's.
+    #[must_use]
+    pub fn has_tcp_upstream(&self) -> bool {
+        self.upstream.has_tcp()
+    }
+
     /// The same with another resolver.
     #[must_use]
     pub fn with_resolver(mut self, resolver: Arc<dyn Resolve>) -> Self {

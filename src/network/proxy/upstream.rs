@@ -71,6 +71,10 @@ impl fmt::Debug for Via {
 }
 
 impl Upstream {
+    pub(super) fn has_tcp(&self) -> bool {
+        self.tcp.is_some()
+    }
+
     pub(super) fn new(settings: UpstreamSettings<'_>) -> Self {
         let UpstreamSettings { tcp, private_ips, variable } = settings;
         let value = |name: &str| value(name, variable?);

@@ -27,6 +27,7 @@ pub(super) fn prepare(
     let shows_files = ground.rules().iter().any(|(_, rule)| rule.access.reads());
     let is_on_host = matches!(reach, Reach::Host);
     let entrance = network.is_some().then(Promise::new);
+    let helper = sandboxes.helper().map_err(SandboxError::unavailable)?;
     let jail = Jail {
         view,
         grants: grants::in_a_view(ground),
@@ -35,6 +36,7 @@ pub(super) fn prepare(
         namespaces: Namespaces { user: user == UserNamespace::Used, network: !is_on_host },
         cwd: cwd.path,
         absence: if shows_files { Absence::Fails } else { Absence::Ends },
+        helper,
     };
     // All of a view ends with its init.
     let run = is_on_host.then(|| Arc::new(sandboxes.networked.begin(false)));
@@ -55,7 +57,9 @@ fn networking(reach: Reach<'_>) -> Result<(Sockets, Option<PrivateNetwork>), San
         Reach::Private(network) if network.ports.len() > MAX_PORTS => Err(SandboxError::Preparation(
             format!("a private network can have {MAX_PORTS} proxy endpoints, not {}", network.ports.len()),
         )),
-        Reach::Private(network) => Ok((Sockets::Private { routing: false }, Some(network.clone()))),
+        Reach::Private(network) => {
+            Ok((Sockets::Private { routing: network.transparent }, Some(network.clone())))
+        }
         Reach::Ports(_) => Err(SandboxError::Preparation(
             "the way in which networks are isolated here has changed; start the process again".to_owned(),
         )),

@@ -4,6 +4,7 @@ mod cwd;
 mod jailed;
 mod rules;
 
+use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -127,6 +128,7 @@ pub(super) struct Jail {
     /// Without links.
     pub(super) cwd: PathBuf,
     pub(super) absence: Absence,
+    pub(super) helper: CString,
 }
 
 /// What becomes of a start whose program is not there.
@@ -225,14 +227,20 @@ impl Sandboxes {
         }
     }
 
-    /// How the network of a program can be limited here to what the server offers it. The first call may block for some
-    /// milliseconds, as [`Self::host`] does.
+    /// How the network of a program can be limited here to what the server offers it, and connections that the program
+    /// makes elsewhere be led to the server, where that is wanted. The first call may block for some milliseconds, as
+    /// [`Self::host`] does.
     ///
     /// # Errors
     /// [`SandboxError::Unavailable`] where it cannot, or only with a gap that is not accepted.
-    pub fn network_isolation(&self) -> Result<NetworkIsolation, SandboxError> {
-        match self.chosen(&self.host())? {
+    pub fn network_isolation(&self, transparent: bool) -> Result<NetworkIsolation, SandboxError> {
+        let host = self.host();
+        match self.chosen(&host)? {
+            Chosen::Namespaces(_) if transparent => {
+                host.transparent().map(|()| NetworkIsolation::Private).map_err(not_transparent)
+            }
             Chosen::Namespaces(_) => Ok(NetworkIsolation::Private),
+            Chosen::Landlock if transparent => Err(not_transparent("Landlock redirects nothing")),
             Chosen::Landlock => gaps::of_ports(&self.settings.accepted_gaps).map(|_| NetworkIsolation::Ports),
         }
     }
@@ -279,6 +287,10 @@ impl Sandboxes {
             ))),
         }
     }
+}
+
+fn not_transparent(reason: &str) -> SandboxError {
+    SandboxError::unavailable(format!("connections cannot be redirected here ({reason})"))
 }
 
 fn no_landlock(host: &Host, reason: &str) -> SandboxError {

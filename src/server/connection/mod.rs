@@ -35,6 +35,7 @@ use self::order::Lanes;
 use self::questions::Questions;
 use self::watching::Watching;
 use self::work::{Done, Reply, Tools};
+use crate::discovery::Discovery;
 use crate::environment_config::EnvironmentConfig;
 use crate::fs::FileSystem;
 use crate::http_request::{HttpClient, Room};
@@ -68,6 +69,8 @@ const LARGE_MESSAGE: usize = 256 << 10;
 const WAITING_WRITES: usize = 16 << 20;
 /// Large answers in the making at a time.
 const LARGE_ANSWERS: usize = 2;
+/// Discoveries of capabilities at a time.
+const DISCOVERIES: usize = 2;
 /// Large HTTP bodies taken whole at a time.
 const LARGE_BODIES: usize = 2;
 /// What `fs/readFile` can put into one answer.
@@ -88,6 +91,8 @@ pub struct Shared {
     pub sandboxes: Arc<Sandboxes>,
     /// The settings layers of the machine.
     pub config: Arc<EnvironmentConfig>,
+    /// Looks for capabilities.
+    pub discovery: Arc<Discovery>,
     /// Makes HTTP requests.
     pub http: Arc<HttpClient>,
     /// Requests of one connection that may run at a time.
@@ -106,9 +111,9 @@ impl Shared {
     /// What the executor says of itself. The first call finds out what can confine a process, which takes some
     /// milliseconds.
     pub async fn info(&self) -> EnvironmentInfo {
-        let sandboxes = Arc::clone(&self.sandboxes);
-        let sandbox = tokio::task::spawn_blocking(move || sandboxes.report()).await.ok();
-        EnvironmentInfo { sandbox, ..self.info.clone() }
+        let (sandboxes, info) = (Arc::clone(&self.sandboxes), self.info.clone());
+        let described = tokio::task::spawn_blocking(move || sandboxes.described(info)).await;
+        described.unwrap_or_else(|_| self.info.clone())
     }
 }
 
@@ -277,6 +282,8 @@ impl<T: Transport> Connection<T> {
                 FileSystem::with_read_limit(READ_FILE_LIMIT).beside(Arc::clone(&shared.sandboxes)),
             ),
             config: Arc::clone(&shared.config),
+            discovery: Arc::clone(&shared.discovery),
+            discoveries: Arc::new(Semaphore::new(DISCOVERIES)),
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
             http: Arc::clone(&shared.http),
             large_bodies: Room::new(LARGE_BODIES),

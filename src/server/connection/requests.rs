@@ -179,8 +179,7 @@ impl<T: Transport> Connection<T> {
 
     fn files(&mut self, id: RequestId, call: Call) {
         let (keys, changes_files): (Vec<Key>, bool) = work::file_keys(&call).unwrap_or_default();
-        // It may have to wait for an open that is still queued, so it must not take a place from it.
-        let takes_place = !matches!(call, Call::FsClose(_));
+        let takes_place = work::takes_place(&call);
         if self.lanes.are_free(&keys)
             && let Some(reply) = work::at_once(&id, &call, &self.tools)
         {

@@ -15,9 +15,10 @@ use super::{Carrier, Egress, OwnProxy, StartError};
 use crate::network::endpoints::{self, EndpointError};
 use crate::network::proxy::bridge::Bridges;
 use crate::network::proxy::guest::{Guest, InsideNetwork};
+use crate::network::proxy::transparent::Redirected;
 use crate::network::proxy::{Endpoints, variables};
 use crate::process::env::Variables;
-use crate::sandbox::entrance::{Entrance, Inside};
+use crate::sandbox::entrance::{Entrance, Inside, Intercepted};
 use crate::sandbox::peer_check::Introduction;
 use crate::sandbox::{NetworkIsolation, PrivateNetwork, WantedNetwork};
 
@@ -106,7 +107,8 @@ impl Egress {
 
     fn inwards(self: &Arc<Self>, doors: Vec<Door>) -> Way {
         let ports = (0..doors.len()).map(|number| inside(number).port()).collect();
-        Way { inside: doors, ..self.way(WantedNetwork::Private(PrivateNetwork { ports })) }
+        let transparent = matches!(&self.carrier, Carrier::Own(own) if own.transparent);
+        Way { inside: doors, ..self.way(WantedNetwork::Private(PrivateNetwork { ports, transparent })) }
     }
 }
 
@@ -135,7 +137,7 @@ impl Way {
 
 impl Egress {
     fn serve(&self, doors: &[Door], entrance: Entrance, bridges: Option<&Bridges>) -> io::Result<()> {
-        let Entrance { listeners, inside } = entrance;
+        let Entrance { listeners, inside, intercepted } = entrance;
         let guest = Guest { check: None, inside: Some(Arc::new(OwnNetwork(inside))) };
         for (door, listener) in doors.iter().zip(listeners) {
             match (door, &self.carrier, bridges) {
@@ -145,8 +147,19 @@ impl Egress {
                 _ => {}
             }
         }
-        Ok(())
+        match &self.carrier {
+            Carrier::Own(own) => {
+                let redirected = intercepted.into_iter().map(redirected).collect();
+                own.proxy.serve_redirected(redirected, &guest)
+            }
+            Carrier::Others { .. } => Ok(()),
+        }
     }
+}
+
+fn redirected(intercepted: Intercepted) -> Redirected {
+    let Intercepted { flows, dns_messages, dns_connections } = intercepted;
+    Redirected { flows, dns_messages, dns_connections }
 }
 
 impl Doors {

@@ -41,6 +41,8 @@ struct OwnProxy {
     allows_local: bool,
     /// Where it listens for runs in the network of this machine.
     host: Option<HostSide>,
+    /// What its runs send elsewhere comes to it as well.
+    transparent: bool,
 }
 
 impl Egress {
@@ -57,15 +59,22 @@ impl Egress {
         if launch.is_none() && !is_enforced {
             return Ok(None);
         }
+        if launch.is_none() && executor.network().has_tcp_upstream() {
+            return Err(StartError::InvalidParams(
+                "`enforceManagedNetwork` needs `networkProxy`: connections of this server go through \
+                 `network.tcp_upstream_proxy`, which proxies of others do not know"
+                    .to_owned(),
+            ));
+        }
         let proxy = launch.map(|launch| proxy(launch, exec, session)).transpose()?;
-        let isolation = if is_enforced { Some(isolation(&executor).await?) } else { None };
+        let isolation = if is_enforced { Some(isolation(&executor, is_transparent).await?) } else { None };
         let carrier = match (launch, proxy) {
             (Some(launch), Some(proxy)) => {
                 let only_own = exec.sandbox.is_some() || executor.settings().checks_peers;
                 let is_outside = isolation != Some(NetworkIsolation::Private);
                 let host = is_outside.then(|| HostSide::open(&proxy, only_own)).transpose()?;
                 let allows_local = launch.proxy.allow_local_binding;
-                Carrier::Own(Box::new(OwnProxy { proxy, allows_local, host }))
+                Carrier::Own(Box::new(OwnProxy { proxy, allows_local, host, transparent: is_transparent }))
             }
             _ => Carrier::Others {
                 listed: exec
@@ -83,12 +92,6 @@ impl Egress {
 fn check(exec: &ExecParams) -> Result<(), StartError> {
     let invalid = |text: &str| Err(StartError::InvalidParams(text.to_owned()));
     let is_transparent = exec.network_proxy.as_ref().is_some_and(|launch| launch.proxy.transparent_tcp);
-    if is_transparent {
-        return invalid(
-            "`networkProxy.proxy.transparentTcp` is not supported by this server: see the capability \
-             `networkProxyTransparentTcp`",
-        );
-    }
     if is_transparent && exec.sandbox.is_none() {
         return invalid(
             "`networkProxy.proxy.transparentTcp` needs `sandbox`: it is for a network of a run's own",
@@ -108,8 +111,13 @@ fn proxy(launch: &NetworkProxyLaunch, exec: &ExecParams, session: &Session) -> R
 }
 
 /// How this machine isolates the network of a run.
-async fn isolation(executor: &Executor) -> Result<NetworkIsolation, StartError> {
+async fn isolation(executor: &Executor, transparent: bool) -> Result<NetworkIsolation, StartError> {
     let sandboxes = Arc::clone(executor.sandboxes());
-    let looked = tokio::task::spawn_blocking(move || sandboxes.network_isolation()).await;
-    Ok(looked.map_err(|_| StartError::SessionEnded)??)
+    let looked = tokio::task::spawn_blocking(move || sandboxes.network_isolation(transparent)).await;
+    let looked = looked.map_err(|_| StartError::SessionEnded)?;
+    looked.map_err(|error| match transparent {
+        // What the capability `networkProxyTransparentTcp` says can be known before.
+        true => StartError::InvalidParams(format!("`networkProxy.proxy.transparentTcp`: {error}")),
+        false => error.into(),
+    })
 }

@@ -5,6 +5,7 @@ mod decisions;
 mod lifetime;
 mod peers;
 mod target;
+mod transparent;
 
 use serde_json::{Value, json};
 
