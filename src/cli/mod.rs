@@ -13,6 +13,7 @@ mod help;
 mod kill;
 mod local;
 mod logs;
+mod pages;
 mod ps;
 mod run;
 mod sandboxes;
@@ -21,13 +22,14 @@ mod serve_args;
 mod settings;
 mod signals;
 mod terminal;
+mod token;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::config::ConfigError;
-use args::{Cli, Command, ConfigCommand};
+use args::{Cli, Command, ConfigCommand, TokenCommand};
 
 const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
@@ -54,6 +56,9 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Config { command: ConfigCommand::Check(args) }) => config_check::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Health(args)) => health::run(&args),
+        Some(Command::Token { command: TokenCommand::New(args) }) => token::new(&args),
+        Some(Command::Completions { shell }) => pages::completions(shell),
+        Some(Command::Man { command }) => pages::man(command.as_deref()),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Cp(args)) => cp::run(&args),
         Some(Command::Ps(args)) => ps::run(args),

@@ -36,6 +36,9 @@ pub struct ServeArgs {
     /// Form of log lines on stderr.
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(LogFormat::WORDS))]
     pub log_format: Option<String>,
+    /// Where to account for who did what: a file, or stderr.
+    #[arg(long, value_name = "FILE|stderr")]
+    pub audit_log: Option<String>,
     /// PEM file of a certificate: serve TCP addresses over TLS, as wss://; re-read when it changes.
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub tls_cert: Option<String>,
@@ -89,6 +92,7 @@ impl ServeArgs {
             ("--tcp-upstream-proxy", "network.tcp_upstream_proxy", &self.tcp_upstream_proxy),
             ("--proxy-private-ips-via-upstream", "network.private_ips_via_upstream", &private),
             ("--log-format", "log.format", &self.log_format),
+            ("--audit-log", "log.audit", &self.audit_log),
             ("--tls-cert", "tls.cert", &self.tls_cert),
             ("--tls-key", "tls.key", &self.tls_key),
             ("--tls-client-ca", "tls.client_ca", &self.tls_client_ca),
@@ -148,6 +152,7 @@ mod tests {
             "log.format" => ["--log-format", "json"],
             "network.tcp_upstream_proxy" => ["--tcp-upstream-proxy", "proxy:3128"],
             "network.private_ips_via_upstream" => ["--proxy-private-ips-via-upstream", "--log-format=text"],
+            "log.audit" => ["--audit-log", "stderr"],
             _ => ["--set", "limits.processes=1"],
         };
         for key in [
@@ -158,6 +163,7 @@ mod tests {
             "log.format",
             "network.tcp_upstream_proxy",
             "network.private_ips_via_upstream",
+            "log.audit",
         ] {
             let settings = settings(&words(key)).unwrap();
             assert_eq!(settings.origin(key).to_string(), format!("flag {}", words(key)[0]));

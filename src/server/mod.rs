@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::connection::Kind;
+use self::connection::{Kind, Who};
 use self::listen::{BoundListener, ListenAddress};
 pub use self::reload::{ReloadError, Reloader};
 use self::setup::find;
@@ -36,6 +36,7 @@ use crate::service::Sockets;
 use crate::session::SessionRegistry;
 use crate::spawn::mark::ServerMark;
 use crate::spawn::tree::Scope;
+use crate::telemetry::Telemetry;
 
 /// How long connections may take for their goodbyes.
 const GOODBYES: Duration = Duration::from_millis(1500);
@@ -55,6 +56,19 @@ pub struct Server {
     mark: ServerMark,
     /// Its proxies lead nobody here.
     _ports: Vec<OwnListener>,
+}
+
+/// What a server is given by its process.
+#[derive(Debug)]
+pub struct Resources {
+    /// The mark of everything that it starts.
+    pub mark: ServerMark,
+    /// The environment that processes may inherit, and that names files.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What enforces policies.
+    pub sandboxes: Arc<Sandboxes>,
+    /// Where everything is counted and accounted for.
+    pub telemetry: Arc<Telemetry>,
 }
 
 /// How a server is told to end.
@@ -87,12 +101,10 @@ impl Server {
     /// An address that cannot be bound, authentication that cannot be set up.
     pub async fn bind(
         settings: &Settings,
-        mark: ServerMark,
-        environment: Vec<(OsString, OsString)>,
-        sandboxes: Arc<Sandboxes>,
+        resources: Resources,
         sockets: Sockets,
     ) -> Result<Self, SetupError> {
-        let config = &settings.config;
+        let (config, mark) = (&settings.config, resources.mark);
         let mut listeners = listen::all(&config.server.listen, sockets.clients).await?;
         let client_sites = listeners.len();
         listeners.extend(listen::all(&config.metrics.listen, sockets.operators).await?);
@@ -104,8 +116,8 @@ impl Server {
             .filter_map(BoundListener::port)
             .map(|port| own.add(Owner::Server, Transport::Tcp, port))
             .collect();
-        let rules = Rules::new(settings, is_exposed, |name| find(&environment, name))?;
-        let common = Arc::new(Common::new(config, setup::shared(config, mark, &environment, sandboxes, own)));
+        let rules = Rules::new(settings, is_exposed, |name| find(&resources.environment, name))?;
+        let common = Arc::new(Common::new(config, setup::shared(config, &resources, own)));
         let metrics = listeners.len() == client_sites;
         let site = |(index, listener): (usize, BoundListener)| {
             let is_for_clients = index < client_sites;
@@ -118,7 +130,7 @@ impl Server {
             client_sites,
             notice: rules.notice().map(str::to_owned),
             is_exposed,
-            environment,
+            environment: resources.environment,
             drain: config.server.drain_ms,
             grace: config.process.grace_ms,
             mark,
@@ -200,19 +212,13 @@ async fn end_everything(
 }
 
 /// Serves one connection on standard input and output, until the input ends or `shutdown`.
-pub async fn serve_stdio(
-    settings: &Settings,
-    mark: ServerMark,
-    environment: Vec<(OsString, OsString)>,
-    sandboxes: Arc<Sandboxes>,
-    shutdown: Shutdown,
-) {
-    let config = &settings.config;
-    let shared = setup::shared(config, mark, &environment, sandboxes, Arc::default());
+pub async fn serve_stdio(settings: &Settings, resources: Resources, shutdown: Shutdown) {
+    let (config, mark) = (&settings.config, resources.mark);
+    let shared = setup::shared(config, &resources, Arc::default());
     let registry = Arc::clone(&shared.registry);
     let transport = Lines::new(tokio::io::stdin(), tokio::io::stdout());
     let stop = shared.shutdown.clone();
-    let serving = Box::pin(connection::serve(transport, shared, Kind::Stdio));
+    let serving = Box::pin(connection::serve(transport, shared, Kind::Stdio, Who::stdio()));
     tokio::select! {
         () = serving => {}
         () = async { shutdown.begin.cancelled().await; stop.cancel() } => {}

@@ -268,8 +268,9 @@ async fn own(
     actor: Actor,
     (live, doors): (Live, Option<Doors>),
 ) {
+    let id = session.upgrade().map(|session| session.id.clone()).unwrap_or_default();
     Box::pin(actor.run()).await;
-    record::ended(live.executor(), &process);
+    record::ended(live.executor(), &id, &process);
     let lifetime = live.executor().settings().record_lifetime;
     drop(live);
     if let Some(doors) = doors {
