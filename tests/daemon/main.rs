@@ -18,6 +18,7 @@ mod listeners;
 mod managed;
 mod metrics;
 mod networking;
+mod operating_example;
 mod output;
 mod sessions;
 mod snapshot_profiles;

@@ -34,16 +34,17 @@ pub(super) struct Queued(BoxFuture<'static, Done>);
 impl<T: Transport> Connection<T> {
     pub(super) fn message(&mut self, message: Result<Message, Malformed>) -> Result<(), End> {
         match message {
-            Ok(Message::Request { id, method, params, trace: _ }) => {
-                let id = self.ticket(id, MethodLabel::of(&method));
-                match Call::decode(&method, params) {
-                    Ok(call) => {
-                        let id = id.accounted(self.audit(), &call, || self.asker());
-                        self.request(id, call);
-                    }
-                    Err(error) => self.reply(answers::failure(&id, &error)),
+            Ok(Message::Request { id, method, params, trace: _ }) => match Call::decode(&method, params) {
+                Ok(call) => {
+                    let ticket = self.ticket(id, call.label());
+                    let ticket = ticket.accounted(self.audit(), &call, || self.asker());
+                    self.request(ticket, call);
                 }
-            }
+                Err(error) => {
+                    let ticket = self.ticket(id, MethodLabel::of(&method));
+                    self.reply(answers::failure(&ticket, &error));
+                }
+            },
             Ok(Message::Notification { method, .. }) if method == Initialized::NAME => {
                 return self.initialized();
             }
