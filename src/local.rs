@@ -9,6 +9,7 @@ mod files;
 mod http;
 
 use std::future::poll_fn;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -86,6 +87,13 @@ impl LocalBackend {
         let session = Session::new("local", executor);
         let waiting = WaitingBudget::new(WAITING_BYTES);
         Self { owner: Arc::new(Owner { session, connection: ConnectionId::next(), waiting, grace }) }
+    }
+
+    /// A backend whose sandboxes are built by this program, or without one by this very program.
+    #[must_use]
+    pub fn with_sandbox_helper(helper: Option<PathBuf>) -> Self {
+        let sandboxes = Sandboxes::new(SandboxSettings { helper, ..SandboxSettings::default() });
+        Self::guarded(ExecutorSettings::default(), ServerMark::new(), sandboxes)
     }
 
     /// What its sandboxes share.

@@ -7,7 +7,7 @@ use crate::protocol::discovery::CapabilityRootDiscoverRequest;
 use crate::protocol::environment::Capabilities;
 use crate::protocol::network::ProxySettings;
 use crate::protocol::process::{ExecParams, StartOptions, StartParams};
-use crate::protocol::sandbox::{SandboxContext, WindowsSandboxLevel};
+use crate::protocol::sandbox::{SandboxContext, WindowsSandboxSelection};
 
 /// The params to send to this server.
 ///
@@ -38,7 +38,7 @@ fn is_plain(exec: &ExecParams, options: &StartOptions) -> bool {
 }
 
 fn wants_mxc(sandbox: Option<&SandboxContext>) -> bool {
-    sandbox.is_some_and(|sandbox| sandbox.windows_sandbox_level == WindowsSandboxLevel::Mxc)
+    sandbox.is_some_and(|sandbox| sandbox.windows_sandbox_selection == WindowsSandboxSelection::Mxc)
 }
 
 const NO_MXC: &str = "exec-server does not support the requested MXC Windows sandbox";

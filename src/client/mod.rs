@@ -25,6 +25,7 @@ mod options;
 mod pending;
 mod process;
 mod processes;
+mod program;
 mod recovery;
 mod remote;
 mod reorder;
@@ -32,7 +33,9 @@ mod session;
 mod start;
 
 pub use files::RemoteFileSystem;
+pub use handshake::check_destination;
 pub use http::RemoteHttpClient;
 pub use observer::{ObservedSession, Observer};
 pub use options::ClientOptions;
+pub use program::ProgramCommand;
 pub use remote::{EnvironmentConnectionState, EnvironmentObservedStatus, Readiness, RemoteBackend};

@@ -11,6 +11,7 @@ use super::connection::CallError;
 use super::gate;
 use super::handshake::Destination;
 use super::pending::Priority;
+use super::program::ProgramCommand;
 use super::session::{Link, Live, Session};
 use super::start;
 use crate::backend::{BoxFuture, ExecBackend, ExecServerError, Result, StartedExecProcess};
@@ -101,9 +102,22 @@ impl RemoteBackend {
     /// [`ExecServerError::Protocol`] with what is wrong: the form of the URL, an empty token, a token for another
     /// machine without TLS.
     pub fn new(url: &str, options: ClientOptions) -> Result<Self> {
-        let destination = Arc::new(Destination::new(url, options)?);
+        Ok(Self::of(Destination::new(url, options)?))
+    }
+
+    /// A server that is started as a program at the first use, and again at the next use after it ended. Its processes
+    /// fail when it ends.
+    ///
+    /// # Errors
+    /// [`ExecServerError::Protocol`] for an empty program.
+    pub fn program(command: ProgramCommand, options: ClientOptions) -> Result<Self> {
+        Ok(Self::of(Destination::program(command, options)?))
+    }
+
+    fn of(destination: Destination) -> Self {
         let announced = watch::Sender::new(EnvironmentConnectionState::Disconnected);
-        Ok(Self { shared: Arc::new(Shared { destination, state: Mutex::default(), announced }) })
+        let destination = Arc::new(destination);
+        Self { shared: Arc::new(Shared { destination, state: Mutex::default(), announced }) }
     }
 
     /// Begins to connect and returns at once; nothing happens if a connection is there or being made. Needs a tokio

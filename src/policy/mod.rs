@@ -19,7 +19,7 @@ pub use self::error::PolicyError;
 pub use self::glob::DenyGlob;
 pub use self::tree::PathTree;
 use crate::protocol::sandbox::{
-    FileSystemPermissions, NetworkPermission, PermissionProfile, SandboxContext, WindowsSandboxLevel,
+    FileSystemPermissions, NetworkPermission, PermissionProfile, SandboxContext, WindowsSandboxSelection,
 };
 
 /// The most rules, and the most deny globs, that one policy may have.
@@ -102,7 +102,7 @@ impl Policy {
     ///
     /// The context can never be enforced here, or needs a directory that nobody names.
     pub fn of(context: &SandboxContext, surroundings: &Surroundings<'_>) -> Result<Self, PolicyError> {
-        if context.windows_sandbox_level == WindowsSandboxLevel::Mxc {
+        if context.windows_sandbox_selection == WindowsSandboxSelection::Mxc {
             return Err(PolicyError::Mxc);
         }
         let base = entries::Base::of(context, surroundings)?;

@@ -18,7 +18,6 @@ use super::budget::OutputBudget;
 use super::ending::Ending;
 use super::env::Variables;
 use super::log::OutputLog;
-use super::lookup;
 use super::source::Source;
 use super::stdin::{Endpoint, Stdin, WaitingBudget, WriteOutcome};
 use crate::protocol::process::{
@@ -370,7 +369,7 @@ pub(super) fn execute(
 ) -> Result<Child, StartFailure> {
     let path = spec.env.get(b"PATH".as_slice()).map(Vec::as_slice);
     let program = &spec.argv[0];
-    let candidates = lookup::candidates(program.as_bytes(), path);
+    let candidates = spawn::lookup::candidates(program.as_bytes(), path);
     if candidates.is_empty() {
         return Err(StartFailure::other("`argv[0]` is empty: it must name a program"));
     }

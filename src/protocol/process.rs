@@ -1,5 +1,7 @@
 //! `process/*`: start, read, write, control, list, and what the server tells of a process.
 
+mod construct;
+
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;

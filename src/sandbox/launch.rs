@@ -105,7 +105,7 @@ fn in_a_view(start: Launch, jail: Jail) -> Result<Launched, LaunchError> {
     let Jail { view, grants, network, filter, .. } = jail;
     let plan = Plan { view, grants, network, filter, program };
     let streams = Streams { stdio: start.stdio, inherited: start.inherited, mark: start.mark };
-    launch(&plan, streams, jail.namespaces)
+    launch(&plan, streams, jail.namespaces, jail.helper)
 }
 
 /// What a program that is not there says of itself.
@@ -128,14 +128,19 @@ fn at_home(mut env: Vec<CString>, cwd: &CString) -> Vec<CString> {
     env
 }
 
-/// Starts a program as a plan says, in namespaces of its own; returns when it has been executed. The child is the
+/// Has a helper start a program as a plan says, in namespaces of its own; returns when it has been executed. The child is the
 /// init of its namespaces.
 ///
 /// Blocks for the few milliseconds that this takes; call it where blocking is allowed.
 ///
 /// # Errors
 /// [`LaunchError`]. Nothing is left behind.
-pub(super) fn launch(plan: &Plan, streams: Streams, namespaces: Namespaces) -> Result<Launched, LaunchError> {
+pub(super) fn launch(
+    plan: &Plan,
+    streams: Streams,
+    namespaces: Namespaces,
+    helper: CString,
+) -> Result<Launched, LaunchError> {
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(io::Error::from)?;
@@ -148,7 +153,7 @@ pub(super) fn launch(plan: &Plan, streams: Streams, namespaces: Namespaces) -> R
     }
     let words = ["exec-server: sandbox", WORD].into_iter().chain(numbers.iter().map(String::as_str));
     let child = spawn(Launch {
-        candidates: vec![c"/proc/self/exe".to_owned()],
+        candidates: vec![helper],
         argv: words.filter_map(|word| CString::new(word).ok()).collect(),
         env: Vec::new(),
         cwd: c"/".to_owned(),

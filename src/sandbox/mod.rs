@@ -28,6 +28,8 @@ pub mod seccomp;
 mod sock_diag;
 mod view;
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -63,6 +65,9 @@ pub struct SandboxSettings {
     pub accepted_gaps: Vec<SandboxGap>,
     /// Where the journal of placeholders goes. None: into memory.
     pub state_dir: Option<PathBuf>,
+    /// A program of this version that calls `exec_server::helper::dispatch` first, by its absolute path: it is run as
+    /// the helper. None: this very program, if it does.
+    pub helper: Option<PathBuf>,
 }
 
 /// What all sandboxes of one server share.
@@ -109,7 +114,23 @@ impl Sandboxes {
     #[must_use]
     pub fn host(&self) -> Arc<Host> {
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(host.get_or_insert_with(|| Arc::new(Host::probe())))
+        Arc::clone(host.get_or_insert_with(|| Arc::new(Host::probe(self.helper()))))
+    }
+
+    /// The program that is run as the helper.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn helper(&self) -> Result<CString, String> {
+        match &self.settings.helper {
+            Some(path) if path.is_absolute() => CString::new(path.as_os_str().as_bytes())
+                .map_err(|_| "the path of the sandbox helper holds a NUL byte".to_owned()),
+            Some(path) => Err(format!("the path of the sandbox helper, {}, is not absolute", path.display())),
+            None if REENTERED.load(Ordering::Relaxed) => Ok(c"/proc/self/exe".to_owned()),
+            None => Err("this program does not call `exec_server::helper::dispatch` first, \
+                         and no other is named as the sandbox helper"
+                .to_owned()),
+        }
     }
 
     /// Adds to what an executor says of itself what its sandboxes can do here. Blocks as [`Self::host`] does.

@@ -4,6 +4,7 @@
 //! * [`isolation`] sets a child apart: by rules, or by namespaces of which it is the init; [`inner`] is then the program.
 //! * [`terminal`] makes pseudo-terminals.
 //! * [`mark`] gives every run a mark that its whole tree inherits; [`tree`] finds and ends trees by it.
+//! * [`lookup`] finds the file that a program name means.
 //! * [`lineage`] tells what a process came of, and [`kin`] whether that is one run; [`peer`] who is at the other end of a unix socket.
 //! * [`reaper`] reaps orphans that the server adopted, without stealing the status of its own children.
 //! * [`watched`] waits on what they leave in our hands.
@@ -17,6 +18,7 @@ pub mod inner;
 pub mod isolation;
 pub mod kin;
 pub mod lineage;
+pub mod lookup;
 pub mod mark;
 pub mod peer;
 pub mod reaper;

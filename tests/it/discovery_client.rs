@@ -232,7 +232,7 @@ async fn an_error_of_the_server_is_not_repeated() {
 async fn the_wait_for_a_lost_server(comes_back: bool) {
     let server = ScriptedServer::start().await;
     let options = ClientOptions { recovery_timeout: Duration::from_millis(300), ..ClientOptions::default() };
-    let environment = Environment::create(Some(server.url()), options).unwrap();
+    let environment = Environment::remote(&server.url(), options).unwrap();
     let room = Room::new();
     let params = CapabilityRootsDiscoverParams { roots: vec![root("r", &room, None)] };
     let script = async {

@@ -39,7 +39,7 @@ fn select(id: &str, environment: &str, path: &Path) -> SelectedCapabilityRoot {
 
 fn at(url: &str) -> Arc<Environment> {
     let options = ClientOptions { connect_timeout: Duration::from_secs(5), ..ClientOptions::default() };
-    Arc::new(Environment::create(Some(url.to_owned()), options).unwrap())
+    Arc::new(Environment::remote(url, options).unwrap())
 }
 
 fn bound(root: &SelectedCapabilityRoot, environment: &Arc<Environment>) -> ResolvedSelectedCapabilityRoot {
@@ -163,7 +163,7 @@ async fn a_handle_that_is_not_captured_counts_when_it_is_ready() {
 async fn a_handle_that_failed_gets_one_attempt() {
     let server = ScriptedServer::start().await;
     let options = ClientOptions { initialize_timeout: PATIENCE, ..ClientOptions::default() };
-    let environment = Arc::new(Environment::create(Some(server.url()), options).unwrap());
+    let environment = Arc::new(Environment::remote(&server.url(), options).unwrap());
     let (first, ()) = tokio::join!(environment.wait_until_ready(), async { drop(server.accept_raw().await) });
     first.unwrap_err();
     let roots = [select("a", "e", Path::new("/a")), select("b", "e", Path::new("/b"))];

@@ -102,7 +102,7 @@ async fn questions_do_not_wait_for_each_other() {
 }
 
 #[tokio::test]
-async fn what_a_busy_process_repeats_is_counted() {
+async fn no_report_of_a_busy_process_is_lost() {
     const REQUESTS: u64 = 400;
     let mut run = Run::allowing(&[]);
     let mut connection = Connection::to(run.http()).await;
@@ -112,13 +112,11 @@ async fn what_a_busy_process_repeats_is_counted() {
     }
     // All of them are told within a second of the last.
     let mut count = 1;
-    let reports = loop {
+    loop {
         let reports = run.reports(count).await;
         if reports.iter().map(|report| report.count.unwrap_or(1)).sum::<u64>() == REQUESTS {
-            break reports;
+            return;
         }
         count = reports.len() + 1;
-    };
-    assert!(reports.len() < 380, "{}", reports.len());
-    assert!(reports.iter().any(|report| report.count > Some(1)));
+    }
 }

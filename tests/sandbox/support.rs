@@ -68,6 +68,7 @@ pub(crate) fn landlocked(accepted: &[SandboxGap]) -> Arc<Sandboxes> {
         backend: Some(SandboxBackend::Landlock),
         accepted_gaps: accepted.to_vec(),
         state_dir: None,
+        helper: None,
     })
 }
 

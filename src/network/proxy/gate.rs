@@ -26,6 +26,8 @@ use crate::protocol::process::ProcessId;
 const LOOKUP: Duration = Duration::from_secs(2);
 /// Lookups of one proxy at a time, so that it leaves some to others.
 const LOOKUPS: usize = 16;
+/// Addresses of a name that count.
+const ADDRESSES: usize = 64;
 /// What a report shows of a host that is none.
 const SHOWN_CHARS: usize = 253;
 /// The reason where the client has overruled the rules, or said nothing that counts.
@@ -185,7 +187,10 @@ impl Gate {
             let _turn = self.lookups.acquire().await.ok()?;
             addresses(&*self.site.resolver, host, port).await.ok()
         };
-        tokio::time::timeout(LOOKUP, lookup).await.ok().flatten().unwrap_or_default()
+        let mut found = tokio::time::timeout(LOOKUP, lookup).await.ok().flatten().unwrap_or_default();
+        // What is not looked at is not dialled either.
+        found.truncate(ADDRESSES);
+        found
     }
 
     fn report_pass(&self, attempt: &Attempt<'_>, route: &Route, source: DecisionSource) {

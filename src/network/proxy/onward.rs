@@ -44,12 +44,8 @@ impl Onward {
         self.open(route, self.site.upstream.of_tcp(route)).await
     }
 
-    /// A tunnel on which plain HTTP is to be spoken that an upstream proxy may not understand.
-    pub(super) async fn upgradable(&self, route: &Route, via: Option<Via>) -> io::Result<End> {
-        self.open(route, via).await
-    }
-
-    async fn open(&self, route: &Route, via: Option<Via>) -> io::Result<End> {
+    /// A tunnel, perhaps through an upstream proxy.
+    pub(super) async fn open(&self, route: &Route, via: Option<Via>) -> io::Result<End> {
         match via {
             None => dial::connect(&route.addresses).await.map(End::from),
             Some(via) => via.tunnel(&*self.site.resolver, route).await,

@@ -110,3 +110,82 @@ impl Drop for Reporter {
 pub(super) fn timestamp() -> String {
     humantime::format_rfc3339_millis(SystemTime::now()).to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::desk::Outgoing;
+    use crate::protocol::network::{Decision, DecisionScope, DecisionSource, NetworkProtocol};
+    use futures_util::FutureExt;
+    use std::future::poll_fn;
+
+    fn report(host: &str, client: &str) -> PolicyDecisionParams {
+        PolicyDecisionParams {
+            process_id: "p1".into(),
+            timestamp: timestamp(),
+            scope: DecisionScope::Domain,
+            decision: Decision::Deny,
+            source: DecisionSource::BaselinePolicy,
+            reason: "not_allowed".to_owned(),
+            protocol: NetworkProtocol::Http,
+            host: host.to_owned(),
+            port: 80,
+            method: None,
+            client: Some(client.to_owned()),
+            policy_override: false,
+            count: None,
+        }
+    }
+
+    fn reporter() -> (Reporter, impl FnMut() -> Vec<(String, u64)>) {
+        let desk = Arc::new(Desk::default());
+        let seat = desk.attach();
+        let labels = Labels { environment: None, execution: None, audit: None };
+        let told = move || {
+            let mut told = Vec::new();
+            while let Some(Outgoing::Report(report)) = poll_fn(|cx| seat.poll_next(cx)).now_or_never() {
+                told.push((report.host, report.count.unwrap_or(1)));
+            }
+            told
+        };
+        (Reporter { desk, labels, second: Mutex::default() }, told)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_repeated_within_a_second_is_told_at_its_end() {
+        let (reporter, mut told) = reporter();
+        for number in 0..APART {
+            assert_eq!(reporter.tell(report(&number.to_string(), "a")), None);
+        }
+        assert_eq!(told().len(), APART as usize);
+        let due = reporter.tell(report("x", "a")).expect("somebody has to flush");
+        assert_eq!(due - Instant::now(), SECOND);
+        for client in ["b", "c"] {
+            assert_eq!(reporter.tell(report("x", client)), None);
+            assert_eq!(reporter.tell(report("y", client)), None);
+        }
+        assert_eq!(told(), []);
+        tokio::time::advance(SECOND).await;
+        reporter.flush();
+        assert_eq!(told(), [("x".to_owned(), 3), ("y".to_owned(), 2)]);
+        reporter.tell(report("x", "a"));
+        assert_eq!(told(), [("x".to_owned(), 1)], "a new second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn kinds_beyond_the_limit_are_told_at_once_and_the_rest_at_the_end() {
+        let (reporter, mut told) = reporter();
+        for _ in 0..APART {
+            reporter.tell(report("x", "a"));
+        }
+        told();
+        for number in 0..KINDS {
+            reporter.tell(report(&number.to_string(), "a"));
+        }
+        assert_eq!(told(), []);
+        reporter.tell(report("one more", "a"));
+        assert_eq!(told(), [("one more".to_owned(), 1)]);
+        drop(reporter);
+        assert_eq!(told().len(), KINDS);
+    }
+}

@@ -27,6 +27,7 @@ pub(super) fn prepare(
     let shows_files = ground.rules().iter().any(|(_, rule)| rule.access.reads());
     let is_on_host = matches!(reach, Reach::Host);
     let entrance = network.is_some().then(Promise::new);
+    let helper = sandboxes.helper().map_err(SandboxError::unavailable)?;
     let jail = Jail {
         view,
         grants: grants::in_a_view(ground),
@@ -35,6 +36,7 @@ pub(super) fn prepare(
         namespaces: Namespaces { user: user == UserNamespace::Used, network: !is_on_host },
         cwd: cwd.path,
         absence: if shows_files { Absence::Fails } else { Absence::Ends },
+        helper,
     };
     // All of a view ends with its init.
     let run = is_on_host.then(|| Arc::new(sandboxes.networked.begin(false)));

@@ -4,6 +4,7 @@ mod cwd;
 mod jailed;
 mod rules;
 
+use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -127,6 +128,7 @@ pub(super) struct Jail {
     /// Without links.
     pub(super) cwd: PathBuf,
     pub(super) absence: Absence,
+    pub(super) helper: CString,
 }
 
 /// What becomes of a start whose program is not there.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use super::answers;
-use super::calls::Call;
+use super::calls::{Call, MethodLabel};
 use super::order::Key;
+use super::ticket::Ticket;
 use super::work::{self, Done, DoneKind};
 use super::{Connection, End, Handshake};
 use crate::error_map::{IntoErrorObject, ProcessCallError};
@@ -23,7 +24,9 @@ use crate::protocol::session::{InitializeParams, InitializeResult, Initialized};
 use crate::protocol::{NotificationMethod, code};
 use crate::rpc::Transport;
 use crate::rpc::transport::CloseCode;
+use crate::server::metrics::Taken;
 use crate::session::{Lookup, MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, Role, Session, SessionError};
+use crate::telemetry::{AuditLog, Entry};
 
 /// A request whose work has not begun.
 pub(super) struct Queued(BoxFuture<'static, Done>);
@@ -32,8 +35,15 @@ impl<T: Transport> Connection<T> {
     pub(super) fn message(&mut self, message: Result<Message, Malformed>) -> Result<(), End> {
         match message {
             Ok(Message::Request { id, method, params, trace: _ }) => match Call::decode(&method, params) {
-                Ok(call) => self.request(id, call),
-                Err(error) => self.reply(answers::failure(&id, &error)),
+                Ok(call) => {
+                    let ticket = self.ticket(id, call.label());
+                    let ticket = ticket.accounted(self.audit(), &call, || self.asker());
+                    self.request(ticket, call);
+                }
+                Err(error) => {
+                    let ticket = self.ticket(id, MethodLabel::of(&method));
+                    self.reply(answers::failure(&ticket, &error));
+                }
             },
             Ok(Message::Notification { method, .. }) if method == Initialized::NAME => {
                 return self.initialized();
@@ -48,10 +58,35 @@ impl<T: Transport> Connection<T> {
             }
             Err(malformed) => {
                 let error = ErrorObject::malformed(&malformed);
-                self.reply(answers::failure(&RequestId::UNREADABLE, &error));
+                let id = self.ticket(RequestId::UNREADABLE, MethodLabel::Unreadable);
+                self.reply(answers::failure(&id, &error));
             }
         }
         Ok(())
+    }
+
+    pub(super) fn ticket(&self, id: RequestId, method: MethodLabel) -> Ticket {
+        Ticket::new(id, method, &self.shared.traffic)
+    }
+
+    fn audit(&self) -> &AuditLog {
+        &self.shared.registry.executor().telemetry().audit
+    }
+
+    pub(super) fn record_end(&self) {
+        self.audit().record(|| Entry::new("connection.end").with(self.asker()));
+    }
+
+    /// Who asks for something on this connection.
+    fn asker(&self) -> Entry {
+        let entry = self.who.entry("request").plain("connection", self.id.number());
+        match self.handshake.attachment() {
+            Some(attachment) => {
+                let session = attachment.session();
+                entry.text("session", session.id()).text("client", session.client_name())
+            }
+            None => entry,
+        }
     }
 
     fn initialized(&mut self) -> Result<(), End> {
@@ -62,7 +97,7 @@ impl<T: Transport> Connection<T> {
         Ok(())
     }
 
-    fn request(&mut self, id: RequestId, call: Call) {
+    fn request(&mut self, id: Ticket, call: Call) {
         match call {
             Call::Initialize(params) => self.initialize(&id, params),
             Call::SessionList(_) => self.reply(answers::success(&id, &self.shared.registry.list())),
@@ -73,7 +108,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    fn initialize(&mut self, id: &RequestId, params: InitializeParams) {
+    fn initialize(&mut self, id: &Ticket, params: InitializeParams) {
         let outcome = match self.handshake {
             Handshake::New => self.attach(params),
             _ => Err(refuse("initialize may only be sent once per connection")),
@@ -83,15 +118,16 @@ impl<T: Transport> Connection<T> {
 
     fn attach(&mut self, params: InitializeParams) -> Result<InitializeResult, ErrorObject> {
         let registry = &self.shared.registry;
-        let attachment = match (params.resume_session_id, params.observe_session_id) {
+        let (attachment, taken) = match (params.resume_session_id, params.observe_session_id) {
             (Some(_), Some(_)) => {
                 return Err(refuse("a connection resumes a session or observes one, not both"));
             }
-            (Some(resume), None) => registry.attach(&resume, Role::Holder),
-            (None, Some(observe)) => registry.attach(&observe, Role::Observer),
-            (None, None) => registry.create(&params.client_name),
+            (Some(resume), None) => (registry.attach(&resume, Role::Holder), Taken::Resumed),
+            (None, Some(observe)) => (registry.attach(&observe, Role::Observer), Taken::Observed),
+            (None, None) => (registry.create(&params.client_name), Taken::Created),
         };
         let attachment = attachment.map_err(SessionError::into_error_object)?;
+        self.shared.traffic.sessions.of(taken).increment();
         let result = InitializeResult {
             session_id: attachment.session().id().to_owned(),
             environment_info: Some(self.info.clone()),
@@ -122,7 +158,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Does what cannot block at once, in the order sent; gives the rest to tasks.
-    fn in_session(&mut self, id: RequestId, call: Call, session: Arc<Session>) {
+    fn in_session(&mut self, id: Ticket, call: Call, session: Arc<Session>) {
         // What follows a start waits for it, or it would meet a process that is not there yet.
         if let Some(behind) = call.process_id().and_then(|process| self.behind_start.get_mut(process)) {
             behind.push_back((id, call, self.hold.take()));
@@ -156,11 +192,14 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    fn start(&mut self, id: RequestId, params: StartParams, session: Arc<Session>) {
+    fn start(&mut self, id: Ticket, params: StartParams, session: Arc<Session>) {
         // Queued, it would hold up what is for the process that has the id already.
         if let Some(repeated) = session.repeated_start(&params, self.id) {
             return match repeated {
-                Ok(started) => self.reply(answers::success(&id, &started.result)),
+                Ok(started) => {
+                    id.started(&started.result);
+                    self.reply(answers::success(&id, &started.result));
+                }
                 Err(error) => self.reply(answers::failure(&id, &error.into_error_object())),
             };
         }
@@ -177,7 +216,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    fn files(&mut self, id: RequestId, call: Call) {
+    fn files(&mut self, id: Ticket, call: Call) {
         let (keys, changes_files): (Vec<Key>, bool) = work::file_keys(&call).unwrap_or_default();
         let takes_place = work::takes_place(&call);
         if self.lanes.are_free(&keys)
@@ -211,7 +250,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// It takes no place: a server that is slow to answer must hold nobody up.
-    fn http(&mut self, id: RequestId, params: RequestParams) {
+    fn http(&mut self, id: Ticket, params: RequestParams) {
         let stream = params.stream_response.then_some(&params.request_id);
         match self.bodies.admit(stream) {
             Ok(seat) => {
@@ -290,7 +329,7 @@ impl<T: Transport> Connection<T> {
         self.hold = None;
     }
 
-    fn read(&mut self, id: RequestId, params: &ReadParams, session: &Session) {
+    fn read(&mut self, id: Ticket, params: &ReadParams, session: &Session) {
         let process = match find(session, &params.process_id) {
             Ok(process) => process,
             Err(error) => return self.reply(answers::failure(&id, &error)),
@@ -306,7 +345,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    fn write(&mut self, id: RequestId, params: WriteParams, session: &Session) {
+    fn write(&mut self, id: Ticket, params: WriteParams, session: &Session) {
         if params.write_id.is_empty() {
             let error = ProcessCallError::InvalidParams("`writeId` must not be empty".to_owned());
             return self.reply(answers::failure(&id, &error.into_error_object()));
@@ -327,7 +366,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    fn write_status(&mut self, id: &RequestId, status: WriteStatus) {
+    fn write_status(&mut self, id: &Ticket, status: WriteStatus) {
         self.reply(answers::success(id, &WriteResponse { status }));
     }
 }

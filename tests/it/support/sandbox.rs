@@ -5,7 +5,7 @@ use std::path::Path;
 use exec_server::path_uri::PathUri;
 use exec_server::protocol::sandbox::{
     FileSystemPermissions, NetworkPermission, PermissionProfile, SandboxAccess, SandboxContext, SandboxEntry,
-    SandboxPath, WindowsSandboxLevel,
+    SandboxPath, WindowsSandboxSelection,
 };
 
 fn at(path: &Path, access: SandboxAccess) -> SandboxEntry {
@@ -51,5 +51,5 @@ pub(crate) fn disabled(cwd: &Path) -> SandboxContext {
 
 /// The same for a mechanism of another platform.
 pub(crate) fn mxc(context: SandboxContext) -> SandboxContext {
-    SandboxContext { windows_sandbox_level: WindowsSandboxLevel::Mxc, ..context }
+    SandboxContext { windows_sandbox_selection: WindowsSandboxSelection::Mxc, ..context }
 }

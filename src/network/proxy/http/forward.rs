@@ -73,7 +73,8 @@ impl Exchange {
         };
         let via = self.visit.onward.via(&route)?;
         if is_upgrade && via.is_some() {
-            let end = self.visit.onward.upgradable(&route, via).await?;
+            // Whether that proxy would understand the request is not known.
+            let end = self.visit.onward.open(&route, via).await?;
             return Ok(fresh(Line::own(end.into_fresh()?).await?, None));
         }
         if let Some(mut line) = self.take_line()
