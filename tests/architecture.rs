@@ -16,7 +16,7 @@ const ROWS: &[&[Module]] = &[
         ("fsops", &["path_uri"]),
         ("rpc", &["protocol"]),
         ("config", &["policy", "protocol"]),
-        ("telemetry", &[]),
+        ("telemetry", &["protocol"]),
         ("backend", &["path_uri", "protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
@@ -29,7 +29,7 @@ const ROWS: &[&[Module]] = &[
         ("snapshot", &["process", "sandbox", "spawn", "protocol"]),
     ],
     &[
-        ("session", &["snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
+        ("session", &["snapshot", "process", "sandbox", "spawn", "telemetry", "path_uri", "protocol"]),
         ("http_request", &["policy", "protocol"]),
     ],
     &[(
@@ -67,6 +67,7 @@ const ROWS: &[&[Module]] = &[
                 "spawn",
                 "environment_info",
                 "config",
+                "telemetry",
                 "rpc",
                 "path_uri",
                 "protocol",

@@ -9,12 +9,15 @@ use super::help;
 pub use super::serve_args::ServeArgs;
 use crate::protocol::process::ProcessSignal;
 
+/// The version, and the commit that it is built from.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("EXEC_SERVER_COMMIT"), ")");
+
 /// Runs processes and serves files for coding agents, over JSON-RPC on WebSocket.
 ///
 /// Without a command it serves: an agent connects, starts programs, follows their output and reads and changes files.
 /// Sessions outlive their connections, so an agent that was cut off finds its processes again.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
-#[command(name = "exec-server", version, after_long_help = help::SERVE, args_conflicts_with_subcommands = true)]
+#[command(name = "exec-server", version = VERSION, after_long_help = help::SERVE, args_conflicts_with_subcommands = true)]
 pub struct Cli {
     /// What to do instead of serving.
     #[command(subcommand)]
@@ -35,6 +38,8 @@ pub enum Command {
     },
     /// Say what this machine can do for the server, and how to make it do more.
     Doctor(Box<DoctorArgs>),
+    /// Ask a server on this machine whether it is ready.
+    Health(Box<HealthArgs>),
     /// Run a program on a server, as if it ran here.
     Run(RunArgs),
     /// Copy files to or from a server.
@@ -63,6 +68,18 @@ pub struct DoctorArgs {
     #[arg(long)]
     pub json: bool,
     /// How the server would serve.
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
+
+/// Arguments of `health`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_long_help = help::HEALTH)]
+pub struct HealthArgs {
+    /// The address to ask, as in --listen. Without it the first one of the settings.
+    #[arg(long)]
+    pub url: Option<String>,
+    /// How the server serves.
     #[command(flatten)]
     pub serve: ServeArgs,
 }
@@ -201,6 +218,7 @@ mod tests {
             &["--help"][..],
             &["config", "check", "--help"],
             &["doctor", "--help"],
+            &["health", "--help"],
             &["run", "--help"],
             &["cp", "--help"],
             &["ps", "--help"],

@@ -8,6 +8,7 @@ mod client;
 mod config_check;
 mod cp;
 mod doctor;
+mod health;
 mod help;
 mod kill;
 mod local;
@@ -54,6 +55,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         None => start(&cli.serve),
         Some(Command::Config { command: ConfigCommand::Check(args) }) => config_check::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
+        Some(Command::Health(args)) => health::run(&args),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Cp(args)) => cp::run(&args),
         Some(Command::Ps(args)) => ps::run(args),

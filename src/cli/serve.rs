@@ -46,6 +46,9 @@ async fn run(settings: Settings, mark: ServerMark) -> anyhow::Result<()> {
     if let Some(notice) = server.notice() {
         eprintln!("{notice}");
     }
+    for url in server.metrics_urls() {
+        tracing::info!(%url, "serving metrics");
+    }
     let mut lines = server.urls().join("\n");
     lines.push('\n');
     let mut stdout = std::io::stdout().lock();

@@ -30,6 +30,15 @@ pub struct ServeArgs {
     /// Form of log lines on stderr.
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(LogFormat::WORDS))]
     pub log_format: Option<String>,
+    /// PEM file of a certificate: serve TCP addresses over TLS, as wss://; re-read when it changes.
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    pub tls_cert: Option<String>,
+    /// PEM file of the certificate's private key.
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    pub tls_key: Option<String>,
+    /// PEM file of authorities that must have signed the certificates of clients.
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    pub tls_client_ca: Option<String>,
     /// How clients authenticate. Default: not at all on loopback and unix sockets, by a generated token elsewhere.
     #[arg(
         long,
@@ -71,6 +80,9 @@ impl ServeArgs {
             ("--state-dir", "server.state_dir", &self.state_dir),
             ("--sandbox-backend", "sandbox.backend", &self.sandbox_backend),
             ("--log-format", "log.format", &self.log_format),
+            ("--tls-cert", "tls.cert", &self.tls_cert),
+            ("--tls-key", "tls.key", &self.tls_key),
+            ("--tls-client-ca", "tls.client_ca", &self.tls_client_ca),
             ("--ws-auth", "auth.mode", &self.ws_auth),
             ("--ws-token-file", "auth.token_file", &self.ws_token_file),
             ("--ws-shared-secret-file", "auth.shared_secret_file", &self.ws_shared_secret_file),
@@ -142,6 +154,9 @@ mod tests {
         assert_eq!(settings(&capability).unwrap().config.auth.token_sha256.len(), 2);
         let file = ["--ws-auth", "capability-token", "--ws-token-file", "f"];
         assert!(settings(&file).is_ok());
+        let tls = ["--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "a"];
+        let tls = settings(&tls).unwrap().config.tls;
+        assert_eq!([tls.cert, tls.key, tls.client_ca], ["c", "k", "a"].map(|path| Some(path.into())));
         let signed = [
             "--ws-auth",
             "signed-bearer-token",
@@ -182,6 +197,7 @@ mod tests {
     }
 
     #[test_case(&["--listen", ""]; "empty address")]
+    #[test_case(&["--listen", "wss://127.0.0.1:0"]; "an encrypted address without a certificate")]
     #[test_case(&["--ws-max-clock-skew-seconds", "9223372036854775808"]; "large skew")]
     #[test_case(&["--set", "server.concurrent_requests=0"]; "bad value by set")]
     #[test_case(&["--set", "sandbox.accept_gaps=outsideMetadata,everything"]; "unknown gap")]

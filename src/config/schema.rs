@@ -93,7 +93,8 @@ schema! {
     /// Where the server listens and how much it holds.
     server: ServerConfig {
         /// Addresses to listen on: `ws://HOST:PORT` (the `ws://` may be missing), `unix:/absolute/path`, or `stdio` alone.
-        listen: Vec<ListenAddress> = vec![ListenAddress::Tcp { host: Host::Ip([127, 0, 0, 1].into()), port: 8765 }];
+        /// With `tls.cert` every `ws://` is served as `wss://`; an address written `wss://` is refused without.
+        listen: Vec<ListenAddress> = vec![ListenAddress::Tcp { host: Host::Ip([127, 0, 0, 1].into()), port: 8765, secure: false }];
         /// Requests of one connection that may run at a time.
         concurrent_requests: NonZeroUsize = count(64);
         /// Host names, besides `localhost` and loopback addresses, that requests to a loopback listener may name.
@@ -132,6 +133,19 @@ schema! {
         max_clock_skew_seconds: u64 = 30;
         /// Milliseconds by which the answer to a failed attempt is held back.
         failure_delay_ms: Duration = Duration::from_secs(1);
+    }
+
+    /// TLS for all TCP addresses. Unix sockets and stdio never have it.
+    tls: TlsConfig {
+        /// PEM file of the certificate and of what is between it and its root, in this order. With it TCP addresses are
+        /// served over TLS only. Re-read when it changes, as are the others; a change that cannot be used is logged,
+        /// and what was read before stays in use.
+        cert: Option<PathBuf> = None;
+        /// PEM file of the private key of `tls.cert`.
+        key: Option<PathBuf> = None;
+        /// PEM file of certificate authorities. With it a client must show a certificate that one of them signed, beside
+        /// what `auth` asks for; only `/readyz` and `/healthz` answer without.
+        client_ca: Option<PathBuf> = None;
     }
 
     /// How sessions outlive their connections.
@@ -196,6 +210,16 @@ schema! {
         capture_ms: Duration, in TIMEOUT = Duration::from_secs(10);
         /// Bytes that all remembered states of all sessions may have; those used least recently go first.
         cache_bytes: u64 = 256 << 20;
+    }
+
+    /// Counts and times, for Prometheus.
+    metrics: MetricsConfig {
+        /// Addresses that serve `/metrics`, `/readyz` and `/healthz` and nothing else. Empty: the addresses of
+        /// `server.listen` serve `/metrics` too.
+        listen: Vec<ListenAddress> = Vec::new();
+        /// File of the tokens that may read `/metrics`, one a line; re-read when it changes. Empty: the tokens of `auth`.
+        /// On loopback addresses and unix sockets none is asked for.
+        token_file: Option<PathBuf> = None;
     }
 
     /// What the server writes to stderr.

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{AuthSettings, Config, keys};
+use super::{AuthSettings, Config, TlsSettings, keys};
 
 /// What a value came from; a later one comes before an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +67,8 @@ pub struct Settings {
     pub config: Config,
     /// What the keys of `auth` add up to.
     pub auth: AuthSettings,
+    /// What the keys of `tls` add up to; without, TCP is served in clear.
+    pub tls: Option<TlsSettings>,
     /// What should be logged once logging is set up, such as variables that are probably misspelt.
     pub warnings: Vec<String>,
     pub(super) origins: BTreeMap<&'static str, Origin>,

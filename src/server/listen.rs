@@ -49,10 +49,10 @@ impl BoundListener {
     pub async fn bind(address: &ListenAddress) -> Result<Self, BindError> {
         let failed = |source| BindError::Io { address: address.to_string(), source };
         match address {
-            ListenAddress::Tcp { host: Host::Ip(ip), port } => {
+            ListenAddress::Tcp { host: Host::Ip(ip), port, .. } => {
                 tcp([(*ip, *port).into()]).await.map_err(failed)
             }
-            ListenAddress::Tcp { host: Host::Name(name), port } => {
+            ListenAddress::Tcp { host: Host::Name(name), port, .. } => {
                 let found = lookup_host((name.as_str(), *port)).await.map_err(failed)?;
                 tcp(found).await.map_err(failed)
             }
@@ -63,8 +63,9 @@ impl BoundListener {
 
     /// The line that tells clients where to connect.
     #[must_use]
-    pub fn url(&self) -> String {
+    pub fn url(&self, is_secure: bool) -> String {
         match self {
+            Self::Tcp(_, address) if is_secure => format!("wss://{address}"),
             Self::Tcp(_, address) => format!("ws://{address}"),
             Self::Unix(socket) => format!("unix:{}", socket.path.display()),
         }
@@ -189,7 +190,7 @@ mod tests {
     async fn the_url_has_the_real_port_and_works() {
         for text in ["127.0.0.1:0", "ws://[::1]:0"] {
             let bound = bind(text).await.unwrap();
-            let url = bound.url();
+            let url = bound.url(false);
             assert!(!url.ends_with(":0"), "{url}");
             assert!(bound.is_local());
             TcpStream::connect(url.strip_prefix("ws://").unwrap()).await.unwrap();
@@ -207,8 +208,8 @@ mod tests {
     #[tokio::test]
     async fn a_port_in_use_is_an_error() {
         let first = bind("127.0.0.1:0").await.unwrap();
-        let error = bind(&first.url()).await.unwrap_err();
-        assert_eq!(error.to_string(), format!("cannot listen on {}", first.url()));
+        let error = bind(&first.url(false)).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("cannot listen on {}", first.url(false)));
     }
 
     #[tokio::test]
@@ -216,7 +217,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let bound = bind(&format!("unix:{}", path.display())).await.unwrap();
-        assert_eq!(bound.url(), format!("unix:{}", path.display()));
+        assert_eq!(bound.url(false), format!("unix:{}", path.display()));
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         let BoundListener::Unix(socket) = &bound else { panic!("not a unix socket") };
         let _client = UnixStream::connect(&path).await.unwrap();

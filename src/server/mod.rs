@@ -3,47 +3,48 @@
 mod accept;
 pub mod auth;
 pub mod connection;
+mod followed;
 pub mod host_check;
 mod http;
 pub mod listen;
+mod metrics;
+mod setup;
+mod site;
 mod stream;
+mod tls;
 
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::auth::Authentication;
-use self::connection::{Kind, Shared};
-use self::http::Site;
+use self::connection::Kind;
 use self::listen::{BoundListener, ListenAddress};
-use crate::config::{Config, Settings, state_dir};
-use crate::environment_config::EnvironmentConfig;
-use crate::environment_info;
-use crate::http_request::{HttpClient, HttpSettings};
-use crate::process::{SpoolSettings, end_scope};
+use self::setup::find;
+use self::site::{Audience, Common, Site};
+use self::tls::Tls;
+pub use self::tls::TlsError;
+use crate::config::{Config, Settings};
+use crate::process::end_scope;
 use crate::rpc::lines::Lines;
 use crate::sandbox::Sandboxes;
-use crate::session::{Executor, ExecutorSettings, SessionRegistry};
-use crate::snapshot::SnapshotSettings;
+use crate::session::SessionRegistry;
 use crate::spawn::mark::ServerMark;
 use crate::spawn::tree::Scope;
 
-/// Sockets that may be open without having been upgraded.
-const STRANGERS: usize = 512;
 /// How long connections may take for their goodbyes.
 const GOODBYES: Duration = Duration::from_millis(1500);
 
 /// A server that has bound its addresses.
 #[derive(Debug)]
 pub struct Server {
-    shared: Arc<Shared>,
+    common: Arc<Common>,
     sites: Vec<(BoundListener, Arc<Site>)>,
-    connections: TaskTracker,
-    strangers: Arc<Semaphore>,
+    /// Those of the settings that clients use; the others are for operators.
+    client_sites: usize,
     notice: Option<String>,
     drain: Duration,
     grace: Duration,
@@ -68,10 +69,10 @@ pub enum SetupError {
     /// The authentication cannot be set up.
     #[error(transparent)]
     Auth(#[from] auth::AuthError),
+    /// The files of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
-
-/// The server's environment, by name.
-type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 impl Server {
     /// Binds the addresses of the settings and sets everything up. Nothing is served before [`Self::run`].
@@ -85,52 +86,46 @@ impl Server {
         sandboxes: Arc<Sandboxes>,
     ) -> Result<Self, SetupError> {
         let config = &settings.config;
-        let mut listeners = Vec::new();
-        for address in &config.server.listen {
-            listeners.push(BoundListener::bind(address).await?);
-        }
-        let variable = |name: &str| find(&environment, name);
+        let mut listeners = bind_all(&config.server.listen).await?;
+        let client_sites = listeners.len();
+        listeners.extend(bind_all(&config.metrics.listen).await?);
         let is_exposed = listeners.iter().any(|listener| !listener.is_local());
-        let authentication = Authentication::new(settings, is_exposed, variable)?;
-        let notice = authentication.notice().map(str::to_owned);
-        let shared = shared(config, mark, &environment, sandboxes);
-        let connections = TaskTracker::new();
-        let seats = Arc::new(Semaphore::new(config.server.max_connections.get()));
-        let site = |listener: &BoundListener| {
-            Arc::new(Site {
-                shared: Arc::clone(&shared),
-                authenticator: authentication.of(listener.is_local()),
-                is_loopback: matches!(listener, BoundListener::Tcp(..)) && listener.is_local(),
-                allowed_hosts: config.server.allowed_hosts.clone(),
-                head_timeout: config.server.head_timeout_ms,
-                seats: Arc::clone(&seats),
-                max_connections: config.server.max_connections.get(),
-                connections: connections.clone(),
-            })
+        let authentication = Authentication::new(settings, is_exposed, |name| find(&environment, name))?;
+        let tls = settings.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
+        let common = Arc::new(Common::new(config, setup::shared(config, mark, &environment, sandboxes)));
+        let metrics = config.metrics.listen.is_empty();
+        let site = |(index, listener): (usize, BoundListener)| {
+            let is_for_clients = index < client_sites;
+            let audience = if is_for_clients { Audience::Clients { metrics } } else { Audience::Operators };
+            let site = Site::new(&common, &listener, audience, &authentication, tls.as_ref());
+            (listener, Arc::new(site))
         };
-        let sites = listeners
-            .into_iter()
-            .map(|listener| {
-                let site = site(&listener);
-                (listener, site)
-            })
-            .collect();
         Ok(Self {
-            shared,
-            sites,
-            connections,
-            strangers: Arc::new(Semaphore::new(STRANGERS + config.server.max_connections.get())),
-            notice,
+            sites: listeners.into_iter().enumerate().map(site).collect(),
+            client_sites,
+            notice: authentication.notice().map(str::to_owned),
             drain: config.server.drain_ms,
             grace: config.process.grace_ms,
             mark,
+            common,
         })
     }
 
     /// Where clients connect, in the order of the settings.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
-        self.sites.iter().map(|(listener, _)| listener.url()).collect()
+        self.urls_of(0..self.client_sites)
+    }
+
+    /// Where `metrics.listen` is served, in the order of the settings.
+    #[must_use]
+    pub fn metrics_urls(&self) -> Vec<String> {
+        let http = |url: String| url.replacen("ws", "http", usize::from(url.starts_with("ws")));
+        self.urls_of(self.client_sites..self.sites.len()).into_iter().map(http).collect()
+    }
+
+    fn urls_of(&self, sites: std::ops::Range<usize>) -> Vec<String> {
+        self.sites[sites].iter().map(|(listener, site)| listener.url(site.tls.is_some())).collect()
     }
 
     /// What the operator has to know about access, if anything.
@@ -139,94 +134,35 @@ impl Server {
         self.notice.as_deref()
     }
 
-    /// Serves until `shutdown`, then says goodbye to all connections and ends all processes.
+    /// Serves until `shutdown`, then says goodbye to all connections and ends all processes. Meanwhile `/readyz` says
+    /// that it is not ready, and nobody is let in.
     pub async fn run(self, shutdown: Shutdown) {
-        let accepting = TaskTracker::new();
+        let (common, accepting) = (self.common, TaskTracker::new());
         // Found out before it is needed.
-        let sandboxes = Arc::clone(&self.shared.sandboxes);
+        let sandboxes = Arc::clone(&common.shared.sandboxes);
         tokio::task::spawn_blocking(move || sandboxes.host());
         for (listener, site) in self.sites {
-            accepting.spawn(accept::run(listener, site, Arc::clone(&self.strangers)));
+            accepting.spawn(accept::run(listener, site));
         }
         shutdown.begin.cancelled().await;
-        self.shared.shutdown.cancel();
-        self.connections.close();
-        let goodbyes = tokio::time::timeout(GOODBYES, self.connections.wait());
-        let ends =
-            end_everything(&self.shared.registry, self.mark, self.grace, self.drain, &shutdown.at_once);
+        common.shared.shutdown.cancel();
+        common.connections.close();
+        let goodbyes = tokio::time::timeout(GOODBYES, common.connections.wait());
+        let registry = &common.shared.registry;
+        let ends = end_everything(registry, self.mark, self.grace, self.drain, &shutdown.at_once);
         let _ = tokio::join!(goodbyes, ends);
+        common.closed.cancel();
+        accepting.close();
+        accepting.wait().await;
     }
 }
 
-fn find(environment: &[(OsString, OsString)], name: &str) -> Option<OsString> {
-    environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
-}
-
-fn shared(
-    config: &Config,
-    mark: ServerMark,
-    environment: &[(OsString, OsString)],
-    sandboxes: Arc<Sandboxes>,
-) -> Arc<Shared> {
-    let variable = |name: &str| find(environment, name);
-    let info = environment_info::gather(variable, config.snapshot.enabled);
-    let home = environment_info::home(&info);
-    let codex_home = variable("CODEX_HOME").filter(|home| !home.is_empty()).map(Into::into);
-    let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
-    let executor = Executor::new(
-        executor_settings(config, &variable),
-        mark,
-        environment.to_vec(),
-        Arc::clone(&sandboxes),
-    );
-    Arc::new(Shared {
-        registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
-        info,
-        sandboxes,
-        config: Arc::new(EnvironmentConfig::new(home, codex_home, hostname)),
-        http: Arc::new(HttpClient::new(http_settings(config, environment))),
-        concurrent_requests: config.server.concurrent_requests,
-        initialize_timeout: config.server.initialize_timeout_ms,
-        ping_interval: config.session.ping_interval_ms,
-        ping_timeout: config.session.ping_timeout_ms,
-        shutdown: CancellationToken::new(),
-    })
-}
-
-fn http_settings(config: &Config, environment: &[(OsString, OsString)]) -> HttpSettings {
-    HttpSettings {
-        max_buffered: config.http.max_buffered_bytes,
-        allowed_variables: config.http.header_env_allow.iter().map(ToString::to_string).collect(),
-        deny: config.http.deny.clone(),
-        environment: environment.to_vec(),
+async fn bind_all(addresses: &[ListenAddress]) -> Result<Vec<BoundListener>, listen::BindError> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        listeners.push(BoundListener::bind(address).await?);
     }
-}
-
-fn executor_settings(config: &Config, variable: Variables<'_>) -> ExecutorSettings {
-    let configured = config.process.spool_dir.clone();
-    let directories = match configured {
-        Some(directory) => vec![directory],
-        None => state_dir(config.server.state_dir.as_deref(), variable)
-            .into_iter()
-            .chain([std::env::temp_dir()])
-            .collect(),
-    };
-    ExecutorSettings {
-        grace: config.process.grace_ms,
-        spool: SpoolSettings {
-            per_process: config.process.spool_bytes,
-            total: config.process.spool_total_bytes,
-            directories,
-        },
-        max_processes: config.limits.processes,
-        max_processes_per_session: config.limits.processes_per_session,
-        snapshots: SnapshotSettings {
-            enabled: config.snapshot.enabled,
-            capture_limit: config.snapshot.capture_ms,
-            cache_bytes: usize::try_from(config.snapshot.cache_bytes).unwrap_or(usize::MAX),
-        },
-        ..ExecutorSettings::default()
-    }
+    Ok(listeners)
 }
 
 /// Ends all sessions, and at the end of the drain whatever is left.
@@ -254,7 +190,7 @@ pub async fn serve_stdio(
     shutdown: Shutdown,
 ) {
     let config = &settings.config;
-    let shared = shared(config, mark, &environment, sandboxes);
+    let shared = setup::shared(config, mark, &environment, sandboxes);
     let registry = Arc::clone(&shared.registry);
     let transport = Lines::new(tokio::io::stdin(), tokio::io::stdout());
     let stop = shared.shutdown.clone();
@@ -265,6 +201,17 @@ pub async fn serve_stdio(
     }
     let (grace, drain) = (config.process.grace_ms, config.server.drain_ms);
     end_everything(&registry, mark, grace, drain, &shutdown.at_once).await;
+}
+
+/// Tries the files that the settings name: of tokens, secrets and certificates.
+///
+/// # Errors
+/// The first one that cannot be used.
+pub fn check_files(settings: &Settings) -> Result<(), SetupError> {
+    // As if nothing were exposed: checking must not make a token.
+    Authentication::new(settings, false, |_| None)?;
+    settings.tls.as_ref().map(Tls::open).transpose()?;
+    Ok(())
 }
 
 /// Whether the settings ask for standard input and output instead of sockets.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::process::{OutputBudget, SpoolSettings, StartFailure, StartFailureKind};
+use crate::process::{OutputBudget, OutputUsage, SpoolSettings, StartFailure, StartFailureKind};
 use crate::sandbox::Sandboxes;
 use crate::snapshot::{SnapshotCache, SnapshotSettings};
 use crate::spawn::mark::ServerMark;
+use crate::telemetry::Telemetry;
 
 /// Output that all processes together keep in memory.
 const MEMORY_FOR_OUTPUT: usize = 64 << 20;
@@ -29,6 +30,8 @@ pub struct ExecutorSettings {
     pub max_processes_per_session: NonZeroUsize,
     /// Remembered states of shells.
     pub snapshots: SnapshotSettings,
+    /// Where it is counted.
+    pub telemetry: Arc<Telemetry>,
 }
 
 impl Default for ExecutorSettings {
@@ -45,6 +48,7 @@ impl Default for ExecutorSettings {
             max_processes: count(8192),
             max_processes_per_session: count(4096),
             snapshots: SnapshotSettings::default(),
+            telemetry: Arc::default(),
         }
     }
 }
@@ -102,6 +106,18 @@ impl Executor {
         &self.sandboxes
     }
 
+    /// Where what it does is counted.
+    #[must_use]
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.settings.telemetry
+    }
+
+    /// What became of the output of its processes.
+    #[must_use]
+    pub fn output_usage(&self) -> OutputUsage {
+        self.output.usage()
+    }
+
     /// A start failed; what it says of this machine is remembered.
     pub(super) fn hear_of(&self, failure: &StartFailure) {
         if failure.kind == StartFailureKind::SandboxUnavailable {
@@ -133,6 +149,12 @@ impl Executor {
 /// A live process, as long as it is held.
 #[derive(Debug)]
 pub(super) struct Live(Arc<Executor>);
+
+impl Live {
+    pub(super) fn executor(&self) -> &Executor {
+        &self.0
+    }
+}
 
 impl Drop for Live {
     fn drop(&mut self) {

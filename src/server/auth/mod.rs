@@ -22,6 +22,8 @@ use signed::SignedTokens;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum AuthRefusal {
+    #[error("missing client certificate")]
+    NoCertificate,
     #[error("missing websocket bearer token")]
     Missing,
     #[error("invalid authorization header")]

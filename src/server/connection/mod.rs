@@ -10,6 +10,7 @@ mod calls;
 mod heartbeat;
 mod order;
 mod requests;
+mod ticket;
 mod watching;
 mod work;
 
@@ -29,8 +30,10 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use self::bodies::Bodies;
 use self::calls::Call;
+pub(super) use self::calls::MethodLabel;
 use self::heartbeat::{Due, Heartbeat};
 use self::order::Lanes;
+use self::ticket::Ticket;
 use self::watching::Watching;
 use self::work::{Done, Reply, Tools};
 use crate::environment_config::EnvironmentConfig;
@@ -38,13 +41,14 @@ use crate::fs::FileSystem;
 use crate::http_request::{HttpClient, Room};
 use crate::process::WaitingBudget;
 use crate::process::log::{Chunk, Event, OutputLog, Taken};
-use crate::protocol::envelope::{ErrorObject, Malformed, Message, RequestId};
+use crate::protocol::envelope::{ErrorObject, Malformed, Message};
 use crate::protocol::environment::EnvironmentInfo;
 use crate::protocol::process::ProcessId;
 use crate::protocol::{code, salvage};
 use crate::rpc::transport::CloseCode;
 use crate::rpc::{EndReason, Received, Transport};
 use crate::sandbox::Sandboxes;
+use crate::server::metrics::Traffic;
 use crate::session::{Attachment, ConnectionId, Session, SessionRegistry};
 
 /// Requests that may wait behind the running ones; then the connection is read no further.
@@ -90,6 +94,8 @@ pub struct Shared {
     pub http: Arc<HttpClient>,
     /// Requests of one connection that may run at a time.
     pub concurrent_requests: NonZeroUsize,
+    /// Counts what goes over connections.
+    pub(super) traffic: Arc<Traffic>,
     /// How long a stranger may stay silent.
     pub initialize_timeout: Duration,
     /// Time between pings.
@@ -174,7 +180,7 @@ struct Connection<T> {
     waits: usize,
     queue: VecDeque<requests::Queued>,
     /// Requests for processes whose start is not answered.
-    behind_start: HashMap<ProcessId, VecDeque<(RequestId, Call, Option<Hold>)>>,
+    behind_start: HashMap<ProcessId, VecDeque<(Ticket, Call, Option<Hold>)>>,
     deferred: usize,
     replies: VecDeque<Reply>,
     reply_bytes: usize,
@@ -391,6 +397,7 @@ impl<T: Transport> Connection<T> {
                     return Poll::Pending;
                 }
                 if let Some(text) = self.next_output() {
+                    self.shared.traffic.sent_bytes.add(text.len() as u64);
                     self.transport.send(text)?;
                     self.dirty = true;
                 }
@@ -522,6 +529,7 @@ impl<T: Transport> Connection<T> {
         self.hold = None;
         if let Received::Message(bytes) = &received {
             self.hold = Some(Hold::new(&self.held, bytes.len()));
+            self.shared.traffic.received_bytes.add(bytes.len() as u64);
         }
         match received {
             Received::Message(bytes) if bytes.len() > LARGE_MESSAGE => {
@@ -537,6 +545,7 @@ impl<T: Transport> Connection<T> {
                     code::INVALID_REQUEST,
                     "the message is larger than 64 MiB and was dropped: send it in parts",
                 );
+                let id = self.ticket(id, MethodLabel::Unreadable);
                 self.reply(answers::failure(&id, &error));
                 Ok(())
             }

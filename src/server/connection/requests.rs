@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use super::answers;
-use super::calls::Call;
+use super::calls::{Call, MethodLabel};
 use super::order::Key;
+use super::ticket::Ticket;
 use super::work::{self, Done, DoneKind};
 use super::{Connection, End, Handshake};
 use crate::error_map::{IntoErrorObject, ProcessCallError};
@@ -23,6 +24,7 @@ use crate::protocol::session::{InitializeParams, InitializeResult, Initialized};
 use crate::protocol::{NotificationMethod, code};
 use crate::rpc::Transport;
 use crate::rpc::transport::CloseCode;
+use crate::server::metrics::Taken;
 use crate::session::{Lookup, MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, Role, Session, SessionError};
 
 /// A request whose work has not begun.
@@ -31,10 +33,13 @@ pub(super) struct Queued(BoxFuture<'static, Done>);
 impl<T: Transport> Connection<T> {
     pub(super) fn message(&mut self, message: Result<Message, Malformed>) -> Result<(), End> {
         match message {
-            Ok(Message::Request { id, method, params, trace: _ }) => match Call::decode(&method, params) {
-                Ok(call) => self.request(id, call),
-                Err(error) => self.reply(answers::failure(&id, &error)),
-            },
+            Ok(Message::Request { id, method, params, trace: _ }) => {
+                let id = self.ticket(id, MethodLabel::of(&method));
+                match Call::decode(&method, params) {
+                    Ok(call) => self.request(id, call),
+                    Err(error) => self.reply(answers::failure(&id, &error)),
+                }
+            }
             Ok(Message::Notification { method, .. }) if method == Initialized::NAME => {
                 return self.initialized();
             }
@@ -44,10 +49,15 @@ impl<T: Transport> Connection<T> {
             Ok(Message::Response { id, .. }) => tracing::debug!(%id, "a response to no request is ignored"),
             Err(malformed) => {
                 let error = ErrorObject::malformed(&malformed);
-                self.reply(answers::failure(&RequestId::UNREADABLE, &error));
+                let id = self.ticket(RequestId::UNREADABLE, MethodLabel::Unreadable);
+                self.reply(answers::failure(&id, &error));
             }
         }
         Ok(())
+    }
+
+    pub(super) fn ticket(&self, id: RequestId, method: MethodLabel) -> Ticket {
+        Ticket::new(id, method, &self.shared.traffic)
     }
 
     fn initialized(&mut self) -> Result<(), End> {
@@ -58,7 +68,7 @@ impl<T: Transport> Connection<T> {
         Ok(())
     }
 
-    fn request(&mut self, id: RequestId, call: Call) {
+    fn request(&mut self, id: Ticket, call: Call) {
         match call {
             Call::Initialize(params) => self.initialize(&id, params),
             Call::SessionList(_) => self.reply(answers::success(&id, &self.shared.registry.list())),
@@ -69,7 +79,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    fn initialize(&mut self, id: &RequestId, params: InitializeParams) {
+    fn initialize(&mut self, id: &Ticket, params: InitializeParams) {
         let outcome = match self.handshake {
             Handshake::New => self.attach(params),
             _ => Err(refuse("initialize may only be sent once per connection")),
@@ -79,15 +89,16 @@ impl<T: Transport> Connection<T> {
 
     fn attach(&mut self, params: InitializeParams) -> Result<InitializeResult, ErrorObject> {
         let registry = &self.shared.registry;
-        let attachment = match (params.resume_session_id, params.observe_session_id) {
+        let (attachment, taken) = match (params.resume_session_id, params.observe_session_id) {
             (Some(_), Some(_)) => {
                 return Err(refuse("a connection resumes a session or observes one, not both"));
             }
-            (Some(resume), None) => registry.attach(&resume, Role::Holder),
-            (None, Some(observe)) => registry.attach(&observe, Role::Observer),
-            (None, None) => registry.create(&params.client_name),
+            (Some(resume), None) => (registry.attach(&resume, Role::Holder), Taken::Resumed),
+            (None, Some(observe)) => (registry.attach(&observe, Role::Observer), Taken::Observed),
+            (None, None) => (registry.create(&params.client_name), Taken::Created),
         };
         let attachment = attachment.map_err(SessionError::into_error_object)?;
+        self.shared.traffic.sessions.of(taken).increment();
         let result = InitializeResult {
             session_id: attachment.session().id().to_owned(),
             environment_info: Some(self.info.clone()),
@@ -118,7 +129,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Does what cannot block at once, in the order sent; gives the rest to tasks.
-    fn in_session(&mut self, id: RequestId, call: Call, session: Arc<Session>) {
+    fn in_session(&mut self, id: Ticket, call: Call, session: Arc<Session>) {
         // What follows a start waits for it, or it would meet a process that is not there yet.
         if let Some(behind) = call.process_id().and_then(|process| self.behind_start.get_mut(process)) {
             behind.push_back((id, call, self.hold.take()));
@@ -152,7 +163,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    fn start(&mut self, id: RequestId, params: StartParams, session: Arc<Session>) {
+    fn start(&mut self, id: Ticket, params: StartParams, session: Arc<Session>) {
         // Queued, it would hold up what is for the process that has the id already.
         if let Some(repeated) = session.repeated_start(&params, self.id) {
             return match repeated {
@@ -173,7 +184,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    fn files(&mut self, id: RequestId, call: Call) {
+    fn files(&mut self, id: Ticket, call: Call) {
         let (keys, changes_files): (Vec<Key>, bool) = work::file_keys(&call).unwrap_or_default();
         // It may have to wait for an open that is still queued, so it must not take a place from it.
         let takes_place = !matches!(call, Call::FsClose(_));
@@ -208,7 +219,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// It takes no place: a server that is slow to answer must hold nobody up.
-    fn http(&mut self, id: RequestId, params: RequestParams) {
+    fn http(&mut self, id: Ticket, params: RequestParams) {
         let stream = params.stream_response.then_some(&params.request_id);
         match self.bodies.admit(stream) {
             Ok(seat) => {
@@ -287,7 +298,7 @@ impl<T: Transport> Connection<T> {
         self.hold = None;
     }
 
-    fn read(&mut self, id: RequestId, params: &ReadParams, session: &Session) {
+    fn read(&mut self, id: Ticket, params: &ReadParams, session: &Session) {
         let process = match find(session, &params.process_id) {
             Ok(process) => process,
             Err(error) => return self.reply(answers::failure(&id, &error)),
@@ -303,7 +314,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    fn write(&mut self, id: RequestId, params: WriteParams, session: &Session) {
+    fn write(&mut self, id: Ticket, params: WriteParams, session: &Session) {
         if params.write_id.is_empty() {
             let error = ProcessCallError::InvalidParams("`writeId` must not be empty".to_owned());
             return self.reply(answers::failure(&id, &error.into_error_object()));
@@ -324,7 +335,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    fn write_status(&mut self, id: &RequestId, status: WriteStatus) {
+    fn write_status(&mut self, id: &Ticket, status: WriteStatus) {
         self.reply(answers::success(id, &WriteResponse { status }));
     }
 }

@@ -12,13 +12,14 @@ use super::answers;
 use super::bodies::Seat;
 use super::calls::Call;
 use super::order::{Before, Key, Place};
+use super::ticket::Ticket;
 use crate::environment_config::EnvironmentConfig;
 use crate::error_map::{IntoErrorObject, ProcessCallError};
 use crate::fs::{FileSystem, MAX_WATCHED_PATHS, Watch};
 use crate::http_request::{HttpClient, HttpError, Room, StreamedBody};
 use crate::path_uri::PathUri;
 use crate::process::Process;
-use crate::protocol::envelope::{ErrorObject, RequestId};
+use crate::protocol::envelope::ErrorObject;
 use crate::protocol::fs::{WatchMissingParams, WatchMissingResponse};
 use crate::protocol::http::{RequestParams, Response};
 use crate::protocol::process::{ProcessId, StartParams, WriteResponse, WriteStatus};
@@ -121,7 +122,7 @@ pub(super) fn file_keys(call: &Call) -> Option<(Vec<Key>, bool)> {
 }
 
 /// Runs the work of a request. Should it panic, the request is answered all the same and its place given back.
-async fn guarded<T>(id: &RequestId, work: impl Future<Output = (Reply, Option<T>)>) -> (Reply, Option<T>) {
+async fn guarded<T>(id: &Ticket, work: impl Future<Output = (Reply, Option<T>)>) -> (Reply, Option<T>) {
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(done) => done,
         Err(_) => (answers::failure(id, &interrupted()).into(), None),
@@ -129,14 +130,14 @@ async fn guarded<T>(id: &RequestId, work: impl Future<Output = (Reply, Option<T>
 }
 
 /// The answer to a call on files that can be given without waiting for anything.
-pub(super) fn at_once(id: &RequestId, call: &Call, tools: &Tools) -> Option<Reply> {
+pub(super) fn at_once(id: &Ticket, call: &Call, tools: &Tools) -> Option<Reply> {
     let Call::FsGetMetadata(params) = call else { return None };
     tools.files.get_metadata_at_once(params).map(|outcome| encode(id, outcome))
 }
 
 /// Does a call on files or settings.
 pub(super) async fn files(
-    id: RequestId,
+    id: Ticket,
     call: Call,
     tools: Tools,
     before: Before,
@@ -151,7 +152,7 @@ pub(super) async fn files(
 
 /// Begins to watch missing paths.
 pub(super) async fn watch_missing(
-    id: RequestId,
+    id: Ticket,
     params: WatchMissingParams,
     tools: Tools,
     before: Before,
@@ -167,11 +168,11 @@ pub(super) async fn watch_missing(
 }
 
 /// The answer to a request for a watch.
-pub(super) fn watching(id: &RequestId, watching: bool) -> Reply {
+pub(super) fn watching(id: &Ticket, watching: bool) -> Reply {
     answers::success(id, &WatchMissingResponse { watching }).into()
 }
 
-async fn on_files(id: &RequestId, call: Call, tools: Tools) -> Reply {
+async fn on_files(id: &Ticket, call: Call, tools: Tools) -> Reply {
     let files = &tools.files;
     match call {
         Call::FsReadFile(params) => {
@@ -221,16 +222,16 @@ async fn on_files(id: &RequestId, call: Call, tools: Tools) -> Reply {
     }
 }
 
-fn encode<R: serde::Serialize, E: IntoErrorObject>(id: &RequestId, outcome: Result<R, E>) -> Reply {
+fn encode<R: serde::Serialize, E: IntoErrorObject>(id: &Ticket, outcome: Result<R, E>) -> Reply {
     answers::answer(id, outcome.map_err(IntoErrorObject::into_error_object)).into()
 }
 
 /// Encodes an answer of about this size, a large one on a blocking thread.
 async fn encode_sized<R, E>(
-    id: &RequestId,
+    id: &Ticket,
     outcome: Result<R, E>,
     size: usize,
-    encode: fn(&RequestId, &R) -> String,
+    encode: fn(&Ticket, &R) -> String,
 ) -> String
 where
     R: serde::Serialize + Send + 'static,
@@ -253,7 +254,7 @@ fn interrupted() -> ErrorObject {
 
 /// Starts a process, after the file changes sent before.
 pub(super) async fn start(
-    id: RequestId,
+    id: Ticket,
     params: StartParams,
     session: Arc<Session>,
     origin: ConnectionId,
@@ -280,7 +281,7 @@ pub(super) fn start_takes_place(params: &StartParams) -> bool {
 
 /// Reads output that is not in memory, or waits for news.
 pub(super) async fn read(
-    id: RequestId,
+    id: Ticket,
     process: Arc<Process>,
     request: ReadRequest,
     wait: Duration,
@@ -304,7 +305,7 @@ pub(super) async fn read(
 
 /// Waits until a write has found room.
 pub(super) async fn write(
-    id: RequestId,
+    id: Ticket,
     answer: tokio::sync::oneshot::Receiver<WriteStatus>,
     place: Place,
 ) -> Done {
@@ -313,7 +314,7 @@ pub(super) async fn write(
 }
 
 /// Makes an HTTP request, and takes the body whole unless it is to be streamed.
-pub(super) async fn http(id: RequestId, params: RequestParams, tools: Tools, seat: Seat) -> Done {
+pub(super) async fn http(id: Ticket, params: RequestParams, tools: Tools, seat: Seat) -> Done {
     let stream = params.stream_response.then(|| params.request_id.clone());
     let work = async {
         if stream.is_some() {
@@ -337,7 +338,7 @@ pub(super) async fn http(id: RequestId, params: RequestParams, tools: Tools, sea
     Done { reply, kind: DoneKind::Http(stream) }
 }
 
-async fn whole_response(id: &RequestId, params: RequestParams, tools: &Tools) -> Reply {
+async fn whole_response(id: &Ticket, params: RequestParams, tools: &Tools) -> Reply {
     let fetched = async {
         let response = tools.http.send(params).await?;
         let limit = tools.http.settings().max_buffered;

@@ -1,0 +1,128 @@
+//! The HTTP side: who may come in, and what is served.
+
+mod operations;
+mod upgrade;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+
+use super::auth::{AuthRefusal, Authenticator};
+use super::host_check;
+use super::metrics::Refusal;
+use super::site::Site;
+use super::stream::ServerStream;
+use crate::sandbox::origin::Inside;
+
+/// What the head of a request may take; more is answered with 431.
+const HEAD_BYTES: usize = 64 << 10;
+
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Peer {
+    Tcp(SocketAddr),
+    Unix,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix => f.write_str("a unix socket"),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Visit {
+    site: Arc<Site>,
+    peer: Peer,
+    /// Why it is let do nothing.
+    refusal: Option<Arc<Inside>>,
+    /// It has proved to own a certificate that is good here.
+    is_certified: bool,
+}
+
+impl Visit {
+    /// Whether it may do what not everybody may; otherwise the answer, late.
+    async fn authenticate(&self, authenticator: &Authenticator, headers: &HeaderMap) -> Result<(), Response> {
+        let Err(refusal) = self.check(authenticator, headers) else { return Ok(()) };
+        self.site.common.refused(Refusal::Authentication);
+        tokio::time::sleep(authenticator.refused(&self.peer, refusal)).await;
+        Err((AuthRefusal::STATUS, refusal.to_string()).into_response())
+    }
+
+    fn check(&self, authenticator: &Authenticator, headers: &HeaderMap) -> Result<(), AuthRefusal> {
+        let demands_certificate = self.site.tls.as_ref().is_some_and(|tls| tls.demands_certificate());
+        if demands_certificate && !self.is_certified {
+            return Err(AuthRefusal::NoCertificate);
+        }
+        authenticator.check(headers)
+    }
+
+    fn router(self) -> Router {
+        let mut router = Router::new()
+            .route("/healthz", get(async || StatusCode::OK))
+            .route("/readyz", get(operations::ready))
+            .fallback(async || StatusCode::NOT_FOUND);
+        if self.site.upgrades {
+            router = router.route("/", get(upgrade::upgrade));
+        }
+        if self.site.readers.is_some() {
+            router = router.route("/metrics", get(operations::metrics));
+        }
+        router.layer(middleware::from_fn_with_state(self.clone(), admit)).with_state(self)
+    }
+}
+
+/// Serves one accepted socket: plain requests, or the upgrade and then the whole connection. One that comes from inside
+/// a sandbox gets nothing but refusals.
+pub(super) async fn serve(stream: ServerStream, peer: Peer, site: Arc<Site>, refusal: Option<Inside>) {
+    let head_timeout = site.common.head_timeout;
+    let closed = site.common.closed.clone();
+    let is_certified = stream.peer_certificate().is_some();
+    let visit = Visit { site, peer, refusal: refusal.map(Arc::new), is_certified };
+    let http = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_timeout)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(visit.router()))
+        .with_upgrades();
+    tokio::select! {
+        outcome = http => {
+            if let Err(error) = outcome {
+                tracing::debug!(%peer, %error, "an HTTP exchange has ended");
+            }
+        }
+        () = closed.cancelled() => {}
+    }
+}
+
+/// Turns sandboxed programs and browsers away before anything else is looked at.
+async fn admit(State(visit): State<Visit>, request: Request, next: Next) -> Response {
+    if let Some(refusal) = &visit.refusal {
+        tracing::warn!(peer = %visit.peer, %refusal, "a connection was refused");
+        visit.site.common.refused(Refusal::Sandbox);
+        return (StatusCode::FORBIDDEN, refusal.to_string()).into_response();
+    }
+    if request.headers().contains_key(header::ORIGIN) {
+        visit.site.common.refused(Refusal::Origin);
+        return StatusCode::FORBIDDEN.into_response();
+    }
+    if visit.site.is_loopback && !host_check::is_allowed(request.headers(), &visit.site.common.allowed_hosts)
+    {
+        visit.site.common.refused(Refusal::Host);
+        return StatusCode::FORBIDDEN.into_response();
+    }
+    next.run(request).await
+}
