@@ -20,14 +20,14 @@ mod sandboxes;
 mod serve;
 mod serve_args;
 mod settings;
+mod signals;
 mod terminal;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::config::{ConfigError, LogFormat};
-use crate::telemetry;
+use crate::config::ConfigError;
 use args::{Cli, Command, ConfigCommand};
 
 const FAILURE: u8 = 1;
@@ -52,7 +52,7 @@ pub fn main() -> ExitCode {
 
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
-        None => start(&cli.serve),
+        None => serve::serve(&cli.serve),
         Some(Command::Config { command: ConfigCommand::Check(args) }) => config_check::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Health(args)) => health::run(&args),
@@ -62,16 +62,6 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Logs(args)) => logs::run(args),
         Some(Command::Kill(args)) => kill::run(args),
     }
-}
-
-fn start(args: &args::ServeArgs) -> anyhow::Result<ExitCode> {
-    let settings = settings::load(args)?;
-    let log = &settings.config.log;
-    telemetry::init(log.filter.to_filter(), log.format == LogFormat::Json)?;
-    for warning in &settings.warnings {
-        tracing::warn!("{warning}");
-    }
-    serve::serve(settings)
 }
 
 /// Help and version go to stdout with code 0, errors to stderr with code 2.

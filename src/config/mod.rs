@@ -25,7 +25,7 @@ pub use schema::{
     AuthConfig, Config, Key, LimitsConfig, LogConfig, ProcessConfig, SandboxConfig, ServerConfig,
     SessionConfig, TlsConfig, keys, template,
 };
-pub use settings::{Layer, Origin, Settings};
+pub use settings::{Changes, Layer, Origin, Settings};
 pub use state_dir::{StateDirError, state_dir};
 pub use tls::TlsSettings;
 pub use words::{

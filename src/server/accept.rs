@@ -65,7 +65,7 @@ pub(super) async fn run(listener: BoundListener, site: Arc<Site>) {
 
 /// The connection inside TLS where the listener has it; a stranger who does not manage is let go.
 async fn private(stream: ServerStream, peer: Peer, site: &Site) -> Option<ServerStream> {
-    let Some(tls) = &site.tls else { return Some(stream) };
+    let Some(tls) = &site.access().tls else { return Some(stream) };
     let outcome = tokio::select! {
         outcome = tls.handshake(stream, site.common.head_timeout) => outcome,
         () = site.common.closed.cancelled() => return None,

@@ -2,10 +2,13 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
+use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
+use rustix::net::{AddressFamily, SocketType};
 use tokio::net::{TcpListener, UnixListener, UnixSocket, UnixStream, lookup_host};
 
 pub use crate::config::{Host, ListenAddress};
@@ -21,6 +24,14 @@ pub enum BindError {
     Io {
         /// As it was asked for.
         address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// What the service manager has handed over is of no use.
+    #[error("cannot listen on descriptor {number}, which the service manager has handed over")]
+    Inherited {
+        /// Of the descriptor.
+        number: i32,
         /// Why.
         source: io::Error,
     },
@@ -61,6 +72,29 @@ impl BoundListener {
         }
     }
 
+    /// Takes a socket that listens already. Its file, if it has one, is the giver's.
+    fn inherited(socket: OwnedFd) -> Result<Self, BindError> {
+        let number = socket.as_raw_fd();
+        let failed = |source| BindError::Inherited { number, source };
+        let listens =
+            socket_type(&socket) == Ok(SocketType::STREAM) && socket_acceptconn(&socket) == Ok(true);
+        if !listens {
+            let reason = "it is no stream socket that listens (Accept=no, ListenStream=)";
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, reason)));
+        }
+        rustix::io::ioctl_fionbio(&socket, true).map_err(|error| failed(error.into()))?;
+        let is_unix = socket_domain(&socket) == Ok(AddressFamily::UNIX);
+        let listener =
+            if is_unix { UnixPath::inherited(socket).map(Self::Unix) } else { Self::inherited_tcp(socket) };
+        listener.map_err(failed)
+    }
+
+    fn inherited_tcp(socket: OwnedFd) -> io::Result<Self> {
+        let listener = TcpListener::from_std(socket.into())?;
+        let address = listener.local_addr()?;
+        Ok(Self::Tcp(listener, address))
+    }
+
     /// The line that tells clients where to connect.
     #[must_use]
     pub fn url(&self, is_secure: bool) -> String {
@@ -79,6 +113,21 @@ impl BoundListener {
             Self::Unix(_) => true,
         }
     }
+}
+
+/// Binds the addresses; sockets that a service manager has handed over stand for all of them.
+pub(super) async fn all(
+    addresses: &[ListenAddress],
+    inherited: Vec<OwnedFd>,
+) -> Result<Vec<BoundListener>, BindError> {
+    if !inherited.is_empty() {
+        return inherited.into_iter().map(BoundListener::inherited).collect();
+    }
+    let mut listeners = Vec::new();
+    for address in addresses {
+        listeners.push(BoundListener::bind(address).await?);
+    }
+    Ok(listeners)
 }
 
 /// Whether an address is reached from this machine only; also in its IPv6-mapped form.
@@ -106,7 +155,8 @@ async fn tcp(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Result<Boun
 pub struct UnixPath {
     listener: UnixListener,
     path: PathBuf,
-    inode: (u64, u64),
+    /// Of its file, if that is ours.
+    inode: Option<(u64, u64)>,
 }
 
 impl UnixPath {
@@ -114,6 +164,13 @@ impl UnixPath {
         remove_stale(path).await?;
         bind_private(path)
             .map_err(|source| BindError::Io { address: format!("unix:{}", path.display()), source })
+    }
+
+    fn inherited(socket: OwnedFd) -> io::Result<Self> {
+        let listener = UnixListener::from_std(socket.into())?;
+        let address = listener.local_addr()?;
+        let path = address.as_pathname().map(Path::to_owned).unwrap_or_default();
+        Ok(Self { listener, path, inode: None })
     }
 
     /// The listener. Its peers still have to pass [`is_permitted_peer`].
@@ -125,7 +182,7 @@ impl UnixPath {
 
 impl Drop for UnixPath {
     fn drop(&mut self) {
-        if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
+        if self.inode.is_some() && inode(&self.path).ok() == self.inode {
             // Nobody is left to tell about a failure.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -138,7 +195,7 @@ fn bind_private(path: &Path) -> io::Result<UnixPath> {
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     socket.bind(path)?;
     let listener = socket.listen(BACKLOG)?;
-    Ok(UnixPath { listener, path: path.into(), inode: inode(path)? })
+    Ok(UnixPath { listener, path: path.into(), inode: Some(inode(path)?) })
 }
 
 fn inode(path: &Path) -> io::Result<(u64, u64)> {

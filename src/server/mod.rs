@@ -8,6 +8,7 @@ pub mod host_check;
 mod http;
 pub mod listen;
 mod metrics;
+mod reload;
 mod setup;
 mod site;
 mod stream;
@@ -20,17 +21,17 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::auth::Authentication;
 use self::connection::Kind;
 use self::listen::{BoundListener, ListenAddress};
+pub use self::reload::{ReloadError, Reloader};
 use self::setup::find;
-use self::site::{Audience, Common, Site};
-use self::tls::Tls;
+use self::site::{Audience, Common, Rules, Site};
 pub use self::tls::TlsError;
 use crate::config::{Config, Settings};
 use crate::process::end_scope;
 use crate::rpc::lines::Lines;
 use crate::sandbox::Sandboxes;
+use crate::service::Sockets;
 use crate::session::SessionRegistry;
 use crate::spawn::mark::ServerMark;
 use crate::spawn::tree::Scope;
@@ -46,6 +47,8 @@ pub struct Server {
     /// Those of the settings that clients use; the others are for operators.
     client_sites: usize,
     notice: Option<String>,
+    is_exposed: bool,
+    environment: Vec<(OsString, OsString)>,
     drain: Duration,
     grace: Duration,
     mark: ServerMark,
@@ -75,7 +78,7 @@ pub enum SetupError {
 }
 
 impl Server {
-    /// Binds the addresses of the settings and sets everything up. Nothing is served before [`Self::run`].
+    /// Binds the addresses of the settings, or takes the sockets that stand for them, and sets everything up. Nothing is served before [`Self::run`].
     ///
     /// # Errors
     /// An address that cannot be bound, authentication that cannot be set up.
@@ -84,26 +87,28 @@ impl Server {
         mark: ServerMark,
         environment: Vec<(OsString, OsString)>,
         sandboxes: Arc<Sandboxes>,
+        sockets: Sockets,
     ) -> Result<Self, SetupError> {
         let config = &settings.config;
-        let mut listeners = bind_all(&config.server.listen).await?;
+        let mut listeners = listen::all(&config.server.listen, sockets.clients).await?;
         let client_sites = listeners.len();
-        listeners.extend(bind_all(&config.metrics.listen).await?);
+        listeners.extend(listen::all(&config.metrics.listen, sockets.operators).await?);
         let is_exposed = listeners.iter().any(|listener| !listener.is_local());
-        let authentication = Authentication::new(settings, is_exposed, |name| find(&environment, name))?;
-        let tls = settings.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
+        let rules = Rules::new(settings, is_exposed, |name| find(&environment, name))?;
         let common = Arc::new(Common::new(config, setup::shared(config, mark, &environment, sandboxes)));
-        let metrics = config.metrics.listen.is_empty();
+        let metrics = listeners.len() == client_sites;
         let site = |(index, listener): (usize, BoundListener)| {
             let is_for_clients = index < client_sites;
             let audience = if is_for_clients { Audience::Clients { metrics } } else { Audience::Operators };
-            let site = Site::new(&common, &listener, audience, &authentication, tls.as_ref());
+            let site = Site::new(&common, &listener, audience, &rules);
             (listener, Arc::new(site))
         };
         Ok(Self {
             sites: listeners.into_iter().enumerate().map(site).collect(),
             client_sites,
-            notice: authentication.notice().map(str::to_owned),
+            notice: rules.notice().map(str::to_owned),
+            is_exposed,
+            environment,
             drain: config.server.drain_ms,
             grace: config.process.grace_ms,
             mark,
@@ -125,7 +130,17 @@ impl Server {
     }
 
     fn urls_of(&self, sites: std::ops::Range<usize>) -> Vec<String> {
-        self.sites[sites].iter().map(|(listener, site)| listener.url(site.tls.is_some())).collect()
+        self.sites[sites].iter().map(|(listener, site)| listener.url(site.access().tls.is_some())).collect()
+    }
+
+    /// Changes the server while it runs.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        Reloader {
+            sites: self.sites.iter().map(|(_, site)| Arc::clone(site)).collect(),
+            is_exposed: self.is_exposed,
+            environment: self.environment.clone(),
+        }
     }
 
     /// What the operator has to know about access, if anything.
@@ -155,14 +170,6 @@ impl Server {
         accepting.close();
         accepting.wait().await;
     }
-}
-
-async fn bind_all(addresses: &[ListenAddress]) -> Result<Vec<BoundListener>, listen::BindError> {
-    let mut listeners = Vec::new();
-    for address in addresses {
-        listeners.push(BoundListener::bind(address).await?);
-    }
-    Ok(listeners)
 }
 
 /// Ends all sessions, and at the end of the drain whatever is left.
@@ -209,9 +216,7 @@ pub async fn serve_stdio(
 /// The first one that cannot be used.
 pub fn check_files(settings: &Settings) -> Result<(), SetupError> {
     // As if nothing were exposed: checking must not make a token.
-    Authentication::new(settings, false, |_| None)?;
-    settings.tls.as_ref().map(Tls::open).transpose()?;
-    Ok(())
+    Rules::new(settings, false, |_| None).map(drop)
 }
 
 /// Whether the settings ask for standard input and output instead of sockets.

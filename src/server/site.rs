@@ -1,18 +1,20 @@
 //! What a listener serves with.
 
-use std::sync::Arc;
+use std::ffi::OsString;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::SetupError;
 use super::auth::{Authentication, Authenticator};
 use super::connection::Shared;
 use super::listen::BoundListener;
 use super::metrics::{Exposition, Refusal};
 use super::tls::Tls;
-use crate::config::{Config, HostName};
+use crate::config::{Config, HostName, Settings};
 
 /// Sockets that may be open without having been upgraded.
 const STRANGERS: usize = 512;
@@ -22,7 +24,6 @@ const STRANGERS: usize = 512;
 pub(super) struct Common {
     pub(super) shared: Arc<Shared>,
     pub(super) exposition: Arc<Exposition>,
-    pub(super) allowed_hosts: Vec<HostName>,
     pub(super) head_timeout: Duration,
     pub(super) max_connections: usize,
     /// One permit for each connection that has been upgraded.
@@ -41,7 +42,6 @@ impl Common {
         Self {
             exposition: Arc::new(Exposition::new(&shared)),
             shared,
-            allowed_hosts: config.server.allowed_hosts.clone(),
             head_timeout: config.server.head_timeout_ms,
             max_connections,
             seats: Arc::new(Semaphore::new(max_connections)),
@@ -73,19 +73,27 @@ pub(super) enum Audience {
     Operators,
 }
 
+/// Who is let in at a listener, by the settings of the moment.
+#[derive(Debug)]
+pub(super) struct Access {
+    pub(super) authenticator: Arc<Authenticator>,
+    /// Who may read the metrics, where they are served.
+    pub(super) readers: Arc<Authenticator>,
+    /// Without, it is served in clear.
+    pub(super) tls: Option<Arc<Tls>>,
+    pub(super) allowed_hosts: Vec<HostName>,
+}
+
 /// What one listener serves with.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) common: Arc<Common>,
-    pub(super) authenticator: Arc<Authenticator>,
-    /// Without, it is served in clear.
-    pub(super) tls: Option<Arc<Tls>>,
-    /// Reached from this machine only, so that a browser here could be made to reach it.
-    pub(super) is_loopback: bool,
+    access: RwLock<Arc<Access>>,
+    is_tcp: bool,
+    is_local: bool,
     /// Whether clients of the protocol are served.
     pub(super) upgrades: bool,
-    /// Who may read the metrics here, if they are served.
-    pub(super) readers: Option<Arc<Authenticator>>,
+    pub(super) serves_metrics: bool,
 }
 
 impl Site {
@@ -93,19 +101,73 @@ impl Site {
         common: &Arc<Common>,
         listener: &BoundListener,
         audience: Audience,
-        authentication: &Authentication,
-        tls: Option<&Arc<Tls>>,
+        rules: &Rules,
     ) -> Self {
-        let is_tcp = matches!(listener, BoundListener::Tcp(..));
-        let is_local = listener.is_local();
-        let serves_metrics = audience != Audience::Clients { metrics: false };
+        let (is_tcp, is_local) = (matches!(listener, BoundListener::Tcp(..)), listener.is_local());
         Self {
             common: Arc::clone(common),
-            authenticator: authentication.of(is_local),
-            tls: tls.filter(|_| is_tcp).cloned(),
-            is_loopback: is_tcp && is_local,
+            access: RwLock::new(Arc::new(rules.access(is_tcp, is_local))),
+            is_tcp,
+            is_local,
             upgrades: audience != Audience::Operators,
-            readers: serves_metrics.then(|| authentication.readers(is_local)),
+            serves_metrics: audience != Audience::Clients { metrics: false },
+        }
+    }
+
+    /// Who is let in now.
+    pub(super) fn access(&self) -> Arc<Access> {
+        Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reached from this machine only, so that a browser here could be made to reach it.
+    pub(super) fn is_loopback(&self) -> bool {
+        self.is_tcp && self.is_local
+    }
+
+    /// Whoever comes from now on is judged by these rules.
+    pub(super) fn follow(&self, rules: &Rules) {
+        let access = Arc::new(rules.access(self.is_tcp, self.is_local));
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = access;
+    }
+}
+
+/// What settings say about access, for all listeners.
+#[derive(Debug)]
+pub(super) struct Rules {
+    authentication: Authentication,
+    tls: Option<Arc<Tls>>,
+    allowed_hosts: Vec<HostName>,
+}
+
+impl Rules {
+    /// Reads the files that the settings name. It blocks on the disk.
+    pub(super) fn new(
+        settings: &Settings,
+        is_exposed: bool,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, SetupError> {
+        Ok(Self {
+            authentication: Authentication::new(settings, is_exposed, variable)?,
+            tls: settings.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new),
+            allowed_hosts: settings.config.server.allowed_hosts.clone(),
+        })
+    }
+
+    pub(super) fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// What the operator has to know about access, if anything.
+    pub(super) fn notice(&self) -> Option<&str> {
+        self.authentication.notice()
+    }
+
+    fn access(&self, is_tcp: bool, is_local: bool) -> Access {
+        Access {
+            authenticator: self.authentication.of(is_local),
+            readers: self.authentication.readers(is_local),
+            tls: self.tls.clone().filter(|_| is_tcp),
+            allowed_hosts: self.allowed_hosts.clone(),
         }
     }
 }

@@ -8,7 +8,7 @@ mod metrics;
 
 pub(crate) use count::labels;
 pub use count::{Counter, Counters, DURATION_BOUNDS, Histogram, Label, Outcomes};
-pub use logging::{TelemetryError, init};
+pub use logging::{LogControl, TelemetryError, init};
 pub use metrics::{Limit, ProxyDecision, RunMetrics};
 
 /// Where everything that an executor runs is counted.

@@ -13,6 +13,7 @@ mod inside;
 mod jailed;
 mod leftovers;
 mod listeners;
+mod managed;
 mod metrics;
 mod output;
 mod sessions;

@@ -63,7 +63,8 @@ impl Visit {
     }
 
     fn check(&self, authenticator: &Authenticator, headers: &HeaderMap) -> Result<(), AuthRefusal> {
-        let demands_certificate = self.site.tls.as_ref().is_some_and(|tls| tls.demands_certificate());
+        let demands_certificate =
+            self.site.access().tls.as_ref().is_some_and(|tls| tls.demands_certificate());
         if demands_certificate && !self.is_certified {
             return Err(AuthRefusal::NoCertificate);
         }
@@ -78,7 +79,7 @@ impl Visit {
         if self.site.upgrades {
             router = router.route("/", get(upgrade::upgrade));
         }
-        if self.site.readers.is_some() {
+        if self.site.serves_metrics {
             router = router.route("/metrics", get(operations::metrics));
         }
         router.layer(middleware::from_fn_with_state(self.clone(), admit)).with_state(self)
@@ -119,7 +120,8 @@ async fn admit(State(visit): State<Visit>, request: Request, next: Next) -> Resp
         visit.site.common.refused(Refusal::Origin);
         return StatusCode::FORBIDDEN.into_response();
     }
-    if visit.site.is_loopback && !host_check::is_allowed(request.headers(), &visit.site.common.allowed_hosts)
+    if visit.site.is_loopback()
+        && !host_check::is_allowed(request.headers(), &visit.site.access().allowed_hosts)
     {
         visit.site.common.refused(Refusal::Host);
         return StatusCode::FORBIDDEN.into_response();

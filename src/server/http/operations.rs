@@ -16,8 +16,8 @@ pub(super) async fn ready(State(visit): State<Visit>) -> StatusCode {
 
 pub(super) async fn metrics(State(visit): State<Visit>, request: Request) -> Response {
     let site = &visit.site;
-    if let Some(readers) = &site.readers
-        && !readers.is_open()
+    let readers = &site.access().readers;
+    if !readers.is_open()
         && let Err(refusal) = visit.authenticate(readers, request.headers()).await
     {
         return refusal;

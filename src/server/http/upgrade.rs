@@ -29,7 +29,7 @@ pub(super) async fn upgrade(State(visit): State<Visit>, mut request: Request) ->
         common.refused(Refusal::Draining);
         return (StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down").into_response();
     }
-    if let Err(refusal) = visit.authenticate(&visit.site.authenticator, request.headers()).await {
+    if let Err(refusal) = visit.authenticate(&visit.site.access().authenticator, request.headers()).await {
         return refusal;
     }
     let Some(seat) = take_seat(common) else {
