@@ -6,6 +6,9 @@ import select
 import subprocess
 import time
 
+# Seconds that anything may take on a machine that is busy with other things.
+TIMEOUT = 60
+
 
 class Client:
     """Requests one after the other; notifications are kept in the order in which they came."""
@@ -54,9 +57,9 @@ class Client:
     def close(self):
         """Ends a command that was started, and returns its exit code."""
         self.child.stdin.close()
-        return self.child.wait(timeout=20)
+        return self.child.wait(timeout=TIMEOUT)
 
-    def call(self, method, params, timeout=20):
+    def call(self, method, params, timeout=TIMEOUT):
         """The whole response, with its `result` or `error`."""
         self.last_id += 1
         self.send(json.dumps({"id": self.last_id, "method": method, "params": params}))
@@ -66,15 +69,15 @@ class Client:
                 return message
             self.notes.append(message)
 
-    def ok(self, method, params, timeout=20):
+    def ok(self, method, params, timeout=TIMEOUT):
         response = self.call(method, params, timeout)
         assert "result" in response, f"{method}: {response}"
         return response["result"]
 
-    def next(self, timeout=20):
+    def next(self, timeout=TIMEOUT):
         return json.loads(self.receive(timeout))
 
-    def wait(self, predicate, timeout=20):
+    def wait(self, predicate, timeout=TIMEOUT):
         """Takes messages until the predicate holds for one; what was kept before counts as well."""
         deadline = time.monotonic() + timeout
         for message in self.notes:
@@ -98,14 +101,14 @@ class Client:
         ]
         return b"".join(chunks).decode()
 
-    def wait_output(self, name, text, timeout=20):
+    def wait_output(self, name, text, timeout=TIMEOUT):
         def has_come(_):
             return text in self.output(name)
 
         if not has_come(None):
             self.wait(has_come, timeout)
 
-    def end(self, name, timeout=20):
+    def end(self, name, timeout=TIMEOUT):
         """Waits for the end of a process: its exit code and its output."""
         ended = self.wait(lambda note: is_event(note, "process/exited", name), timeout)
         self.wait(lambda note: is_event(note, "process/closed", name), timeout)
@@ -149,7 +152,7 @@ def policy(cwd, writable):
     }
 
 
-def wait_until(holds, what, timeout=20):
+def wait_until(holds, what, timeout=TIMEOUT):
     """Waits for something that no message tells."""
     deadline = time.monotonic() + timeout
     while not (found := holds()):

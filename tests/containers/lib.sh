@@ -39,6 +39,16 @@ make_site() {
         --python-version 3.11 --only-binary=:all: pytest websockets
 }
 
+# A machine to boot or to install things in: a view of the Debian above that keeps changes to itself. It is gone when the
+# script ends; `on_exit` is what has to be done before.
+on_exit() { :; }
+make_machine() {
+    machine=$(mktemp -d "$place/machine.XXXX")
+    mkdir "$machine"/{upper,work,root}
+    mount -t overlay overlay -o "lowerdir=$root,upperdir=$machine/upper,workdir=$machine/work" "$machine/root"
+    trap 'on_exit; umount "$machine/root"; rm -rf "$machine"' EXIT
+}
+
 # A storage of its own, since the one of the machine is not ours; `vfs` works on every file system.
 podman() {
     command podman --storage-driver=vfs --root "$place/storage" --runtime runc "$@"
