@@ -16,7 +16,7 @@ const ROWS: &[&[Module]] = &[
         ("fsops", &["path_uri"]),
         ("rpc", &["protocol"]),
         ("config", &["policy", "protocol"]),
-        ("telemetry", &["protocol"]),
+        ("telemetry", &["config", "protocol"]),
         ("service", &[]),
         ("backend", &["path_uri", "protocol"]),
         ("environment_info", &["path_uri", "protocol"]),

@@ -14,6 +14,7 @@ mod kill;
 mod local;
 mod logs;
 mod name_service;
+mod pages;
 mod ps;
 mod run;
 mod sandboxes;
@@ -22,13 +23,14 @@ mod serve_args;
 mod settings;
 mod signals;
 mod terminal;
+mod token;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::config::ConfigError;
-use args::{Cli, Command, ConfigCommand};
+use args::{Cli, Command, ConfigCommand, TokenCommand};
 
 const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
@@ -56,6 +58,9 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Config { command: ConfigCommand::Check(args) }) => config_check::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Health(args)) => health::run(&args),
+        Some(Command::Token { command: TokenCommand::New(args) }) => token::new(&args),
+        Some(Command::Completions { shell }) => pages::completions(shell),
+        Some(Command::Man { command }) => pages::man(command.as_deref()),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Cp(args)) => cp::run(&args),
         Some(Command::Ps(args)) => ps::run(args),

@@ -4,19 +4,24 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
+use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
 
 use super::args::ServeArgs;
 use super::signals::{self, Reload};
 use super::{sandboxes, settings};
 use crate::config::{LogFormat, Settings};
-use crate::server::{self, Server};
+use crate::server::{self, Resources, Server, Shutdown};
 use crate::service::{self, Manager, Sockets, State};
 use crate::spawn::mark::ServerMark;
 use crate::spawn::{guard, reaper};
-use crate::telemetry::{self, LogControl};
+use crate::telemetry::{self, LogControl, Telemetry};
+
+/// How long the last entries of the audit log may take.
+const LAST_ENTRIES: Duration = Duration::from_secs(2);
 
 /// Serves until the process is told to end.
 pub(super) fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
@@ -28,50 +33,81 @@ pub(super) fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     }
     // Before anything else opens a descriptor or starts a thread.
     let sockets = service::take_sockets()?;
-    let mark = ServerMark::new();
+    let resources = Resources {
+        mark: ServerMark::new(),
+        environment: environment(),
+        sandboxes: sandboxes::of(&settings.config),
+        telemetry: Arc::new(Telemetry::new(settings.config.log.audit.as_ref())?),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
-    let served = runtime.block_on(run(args.clone(), settings, control, sockets, mark));
+    let daemon = Daemon { args: args.clone(), settings, log: control, sockets, resources };
+    let served = runtime.block_on(daemon.run());
     // A thread that is stuck in the kernel must not hold up the end.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
 }
 
-async fn run(
+/// What the daemon is made of.
+struct Daemon {
     args: ServeArgs,
     settings: Settings,
     log: LogControl,
     sockets: Sockets,
-    mark: ServerMark,
-) -> anyhow::Result<()> {
-    let manager = Manager::from_environment();
-    let (shutdown, reloads) = signals::watch(manager.is_some())?;
-    tend_processes();
-    let sandboxes = sandboxes::of(&settings.config);
-    let shared = Arc::clone(&sandboxes);
-    tokio::spawn(guard::keep(mark, move || shared.placeholders.journal()));
-    if server::is_stdio(&settings.config) {
-        anyhow::ensure!(sockets.is_empty(), "stdio cannot be served beside sockets of the service manager");
-        server::serve_stdio(&settings, mark, environment(), sandboxes, shutdown).await;
-        return Ok(());
-    }
-    let server = Server::bind(&settings, mark, environment(), sandboxes, sockets).await?;
-    announce(&server)?;
-    if let Some(manager) = manager {
-        manager.tell(State::Ready, status(&server)).await;
-        let reload = Reload {
-            args,
-            started: settings.clone(),
-            last: settings,
-            log,
-            reloader: Arc::new(server.reloader()),
-            status: status(&server),
+    resources: Resources,
+}
+
+impl Daemon {
+    async fn run(self) -> anyhow::Result<()> {
+        let manager = Manager::from_environment();
+        let (shutdown, reloads) = signals::watch(manager.is_some())?;
+        tend_processes();
+        let sandboxes = Arc::clone(&self.resources.sandboxes);
+        tokio::spawn(guard::keep(self.resources.mark, move || sandboxes.placeholders.journal()));
+        let audit = self.resources.telemetry.audit.clone();
+        let outcome = if server::is_stdio(&self.settings.config) {
+            self.serve_stdio(shutdown).await
+        } else {
+            self.serve(manager, shutdown, reloads).await
         };
-        tokio::spawn(reload.run(manager, reloads));
-        tokio::spawn(manager.keep_alive());
-        tokio::spawn(say_goodbye(manager, shutdown.begin.clone()));
+        // The last entries are those of the end.
+        tokio::task::spawn_blocking(move || audit.flush(LAST_ENTRIES)).await?;
+        outcome
     }
-    server.run(shutdown).await;
-    Ok(())
+
+    async fn serve_stdio(self, shutdown: Shutdown) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.sockets.is_empty(),
+            "stdio cannot be served beside sockets of the service manager"
+        );
+        server::serve_stdio(&self.settings, self.resources, shutdown).await;
+        Ok(())
+    }
+
+    async fn serve(
+        self,
+        manager: Option<Manager>,
+        shutdown: Shutdown,
+        reloads: Signal,
+    ) -> anyhow::Result<()> {
+        let server = Server::bind(&self.settings, self.resources, self.sockets).await?;
+        announce(&server)?;
+        if let Some(manager) = manager {
+            manager.tell(State::Ready, status(&server)).await;
+            let reload = Reload {
+                args: self.args,
+                started: self.settings.clone(),
+                last: self.settings,
+                log: self.log,
+                reloader: Arc::new(server.reloader()),
+                status: status(&server),
+            };
+            tokio::spawn(reload.run(manager, reloads));
+            tokio::spawn(manager.keep_alive());
+            tokio::spawn(say_goodbye(manager, shutdown.begin.clone()));
+        }
+        server.run(shutdown).await;
+        Ok(())
+    }
 }
 
 /// Takes care of whatever is below this process.

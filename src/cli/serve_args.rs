@@ -30,6 +30,9 @@ pub struct ServeArgs {
     /// Form of log lines on stderr.
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(LogFormat::WORDS))]
     pub log_format: Option<String>,
+    /// Where to account for who did what: a file, or stderr.
+    #[arg(long, value_name = "FILE|stderr")]
+    pub audit_log: Option<String>,
     /// PEM file of a certificate: serve TCP addresses over TLS, as wss://; re-read when it changes.
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub tls_cert: Option<String>,
@@ -80,6 +83,7 @@ impl ServeArgs {
             ("--state-dir", "server.state_dir", &self.state_dir),
             ("--sandbox-backend", "sandbox.backend", &self.sandbox_backend),
             ("--log-format", "log.format", &self.log_format),
+            ("--audit-log", "log.audit", &self.audit_log),
             ("--tls-cert", "tls.cert", &self.tls_cert),
             ("--tls-key", "tls.key", &self.tls_key),
             ("--tls-client-ca", "tls.client_ca", &self.tls_client_ca),
@@ -137,6 +141,7 @@ mod tests {
             "server.state_dir" => ["--state-dir", "/x"],
             "sandbox.backend" => ["--sandbox-backend", "landlock"],
             "log.format" => ["--log-format", "json"],
+            "log.audit" => ["--audit-log", "stderr"],
             _ => ["--set", "limits.processes=1"],
         };
         for key in [
@@ -145,6 +150,7 @@ mod tests {
             "server.state_dir",
             "sandbox.backend",
             "log.format",
+            "log.audit",
         ] {
             let settings = settings(&words(key)).unwrap();
             assert_eq!(settings.origin(key).to_string(), format!("flag {}", words(key)[0]));

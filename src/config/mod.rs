@@ -29,5 +29,6 @@ pub use settings::{Changes, Layer, Origin, Settings};
 pub use state_dir::{StateDirError, state_dir};
 pub use tls::TlsSettings;
 pub use words::{
-    AcceptedGap, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest, VariableName,
+    AcceptedGap, AuditTarget, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest,
+    VariableName,
 };

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::value::{Bounds, Input, Setting, ValueError};
 use super::words::{
-    AcceptedGap, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest, VariableName,
+    AcceptedGap, AuditTarget, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest,
+    VariableName,
 };
 use super::{Host, ListenAddress};
 use crate::policy::hosts::Denial;
@@ -228,6 +229,8 @@ schema! {
         format: LogFormat = LogFormat::Text;
         /// Which events: a level, or directives such as `info,exec_server=debug`. Also `RUST_LOG`.
         filter: LogFilter = LogFilter::default();
+        /// Who did what, as lines of JSON: a file, which is added to and begun anew when it has been moved away, or `stderr`.
+        audit: Option<AuditTarget> = None;
     }
 }
 

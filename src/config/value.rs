@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::schema::LONGEST_MS;
 use super::words::{
-    AcceptedGap, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest, VariableName,
+    AcceptedGap, AuditTarget, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest,
+    VariableName,
 };
 use super::{AddressError, ListenAddress};
 use crate::policy::hosts::Denial;
@@ -55,6 +56,13 @@ pub(super) trait Word: FromStr<Err: Display> + Display {
     const SECRET: bool = false;
 }
 
+/// A word that may be missing; the empty string stands for that.
+trait Optional: Word {}
+
+impl Optional for AuthMode {}
+impl Optional for AuditTarget {}
+
+impl Word for AuditTarget {}
 impl Word for ListenAddress {}
 impl Word for HostName {}
 impl Word for AuthMode {}
@@ -133,14 +141,14 @@ impl<T: Word> Setting for Vec<T> {
     }
 }
 
-impl Setting for Option<AuthMode> {
+impl<T: Optional> Setting for Option<T> {
     fn read(input: Input<'_>, _: &Bounds) -> Result<Self, ValueError> {
         let text = text(input)?;
         if text.is_empty() { Ok(None) } else { word(text).map(Some) }
     }
 
     fn show(&self) -> toml::Value {
-        self.map(|mode| mode.to_string()).unwrap_or_default().into()
+        self.as_ref().map(ToString::to_string).unwrap_or_default().into()
     }
 }
 

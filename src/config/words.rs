@@ -1,6 +1,7 @@
 //! The types of keys that take one of a few words, or a word with a form.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
@@ -40,6 +41,37 @@ macro_rules! words {
             }
         }
     };
+}
+
+/// Where the audit log goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuditTarget {
+    /// Among the log lines.
+    Stderr,
+    /// To the end of a file.
+    File(PathBuf),
+}
+
+impl FromStr for AuditTarget {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "stderr" => Ok(Self::Stderr),
+            "" => Err("expected a file or `stderr`"),
+            path if path.contains('\0') => Err("expected a file or `stderr`"),
+            path => Ok(Self::File(path.into())),
+        }
+    }
+}
+
+impl fmt::Display for AuditTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stderr => f.write_str("stderr"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
 }
 
 words! {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::http::{self, Peer};
+use super::http::{self, Peer, Place};
 use super::listen::{self, BoundListener};
 use super::metrics::Refusal;
 use super::site::Site;
@@ -48,9 +48,8 @@ pub(super) async fn run(listener: BoundListener, site: Arc<Site>) {
                 tokio::spawn(async move {
                     let refusal = inside(accepted.suspect, &site.common.shared.sandboxes.networked).await;
                     if let Some(stream) = private(accepted.stream, accepted.peer, &site).await {
-                        http::serve(stream, accepted.peer, site, refusal).await;
+                        http::serve(stream, accepted.peer, site, refusal, Place::new(place)).await;
                     }
-                    drop(place);
                 });
             }
             Ok(None) => {}
@@ -74,12 +73,12 @@ async fn private(stream: ServerStream, peer: Peer, site: &Site) -> Option<Server
         Ok(stream) => Some(stream),
         Err(error) if is_refused_certificate(&error) => {
             tracing::warn!(%peer, reason = %error, "authentication failed");
-            site.common.refused(Refusal::Authentication);
+            site.common.refused(peer, Refusal::Authentication, &error);
             None
         }
         Err(error) => {
             tracing::debug!(%peer, %error, "a TLS handshake has failed");
-            site.common.refused(Refusal::Tls);
+            site.common.refused(peer, Refusal::Tls, &error);
             None
         }
     }

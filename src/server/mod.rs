@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::connection::Kind;
+use self::connection::{Kind, Who};
 use self::listen::{BoundListener, ListenAddress};
 pub use self::reload::{ReloadError, Reloader};
 use self::setup::find;
@@ -35,6 +35,7 @@ use crate::service::Sockets;
 use crate::session::SessionRegistry;
 use crate::spawn::mark::ServerMark;
 use crate::spawn::tree::Scope;
+use crate::telemetry::Telemetry;
 
 /// How long connections may take for their goodbyes.
 const GOODBYES: Duration = Duration::from_millis(1500);
@@ -52,6 +53,19 @@ pub struct Server {
     drain: Duration,
     grace: Duration,
     mark: ServerMark,
+}
+
+/// What a server is given by its process.
+#[derive(Debug)]
+pub struct Resources {
+    /// The mark of everything that it starts.
+    pub mark: ServerMark,
+    /// The environment that processes may inherit, and that names files.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What enforces policies.
+    pub sandboxes: Arc<Sandboxes>,
+    /// Where everything is counted and accounted for.
+    pub telemetry: Arc<Telemetry>,
 }
 
 /// How a server is told to end.
@@ -84,18 +98,16 @@ impl Server {
     /// An address that cannot be bound, authentication that cannot be set up.
     pub async fn bind(
         settings: &Settings,
-        mark: ServerMark,
-        environment: Vec<(OsString, OsString)>,
-        sandboxes: Arc<Sandboxes>,
+        resources: Resources,
         sockets: Sockets,
     ) -> Result<Self, SetupError> {
-        let config = &settings.config;
+        let (config, mark) = (&settings.config, resources.mark);
         let mut listeners = listen::all(&config.server.listen, sockets.clients).await?;
         let client_sites = listeners.len();
         listeners.extend(listen::all(&config.metrics.listen, sockets.operators).await?);
         let is_exposed = listeners.iter().any(|listener| !listener.is_local());
-        let rules = Rules::new(settings, is_exposed, |name| find(&environment, name))?;
-        let common = Arc::new(Common::new(config, setup::shared(config, mark, &environment, sandboxes)));
+        let rules = Rules::new(settings, is_exposed, |name| find(&resources.environment, name))?;
+        let common = Arc::new(Common::new(config, setup::shared(config, &resources)));
         let metrics = listeners.len() == client_sites;
         let site = |(index, listener): (usize, BoundListener)| {
             let is_for_clients = index < client_sites;
@@ -108,7 +120,7 @@ impl Server {
             client_sites,
             notice: rules.notice().map(str::to_owned),
             is_exposed,
-            environment,
+            environment: resources.environment,
             drain: config.server.drain_ms,
             grace: config.process.grace_ms,
             mark,
@@ -189,19 +201,13 @@ async fn end_everything(
 }
 
 /// Serves one connection on standard input and output, until the input ends or `shutdown`.
-pub async fn serve_stdio(
-    settings: &Settings,
-    mark: ServerMark,
-    environment: Vec<(OsString, OsString)>,
-    sandboxes: Arc<Sandboxes>,
-    shutdown: Shutdown,
-) {
-    let config = &settings.config;
-    let shared = setup::shared(config, mark, &environment, sandboxes);
+pub async fn serve_stdio(settings: &Settings, resources: Resources, shutdown: Shutdown) {
+    let (config, mark) = (&settings.config, resources.mark);
+    let shared = setup::shared(config, &resources);
     let registry = Arc::clone(&shared.registry);
     let transport = Lines::new(tokio::io::stdin(), tokio::io::stdout());
     let stop = shared.shutdown.clone();
-    let serving = Box::pin(connection::serve(transport, shared, Kind::Stdio));
+    let serving = Box::pin(connection::serve(transport, shared, Kind::Stdio, Who::stdio()));
     tokio::select! {
         () = serving => {}
         () = async { shutdown.begin.cancelled().await; stop.cancel() } => {}

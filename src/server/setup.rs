@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::Resources;
 use super::connection::Shared;
 use super::metrics::Traffic;
 use crate::config::{Config, state_dir};
@@ -12,10 +13,8 @@ use crate::environment_config::EnvironmentConfig;
 use crate::environment_info;
 use crate::http_request::{HttpClient, HttpSettings};
 use crate::process::SpoolSettings;
-use crate::sandbox::Sandboxes;
 use crate::session::{Executor, ExecutorSettings, SessionRegistry};
 use crate::snapshot::SnapshotSettings;
-use crate::spawn::mark::ServerMark;
 
 /// The server's environment, by name.
 type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -25,27 +24,23 @@ pub(super) fn find(environment: &[(OsString, OsString)], name: &str) -> Option<O
 }
 
 /// What all connections share.
-pub(super) fn shared(
-    config: &Config,
-    mark: ServerMark,
-    environment: &[(OsString, OsString)],
-    sandboxes: Arc<Sandboxes>,
-) -> Arc<Shared> {
+pub(super) fn shared(config: &Config, resources: &Resources) -> Arc<Shared> {
+    let Resources { mark, environment, sandboxes, telemetry } = resources;
     let variable = |name: &str| find(environment, name);
     let info = environment_info::gather(variable, config.snapshot.enabled);
     let home = environment_info::home(&info);
     let codex_home = variable("CODEX_HOME").filter(|home| !home.is_empty()).map(Into::into);
     let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
     let executor = Executor::new(
-        executor_settings(config, &variable),
-        mark,
-        environment.to_vec(),
-        Arc::clone(&sandboxes),
+        ExecutorSettings { telemetry: Arc::clone(telemetry), ..executor_settings(config, &variable) },
+        *mark,
+        environment.clone(),
+        Arc::clone(sandboxes),
     );
     Arc::new(Shared {
         registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
         info,
-        sandboxes,
+        sandboxes: Arc::clone(sandboxes),
         config: Arc::new(EnvironmentConfig::new(home, codex_home, hostname)),
         http: Arc::new(HttpClient::new(http_settings(config, environment))),
         traffic: Arc::new(Traffic::default()),

@@ -1,6 +1,7 @@
 //! What a listener serves with.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -11,13 +12,18 @@ use tokio_util::task::TaskTracker;
 use super::SetupError;
 use super::auth::{Authentication, Authenticator};
 use super::connection::Shared;
+use super::http::Peer;
 use super::listen::BoundListener;
 use super::metrics::{Exposition, Refusal};
 use super::tls::Tls;
 use crate::config::{Config, HostName, Settings};
+use crate::telemetry::{Entry, Label};
 
 /// Sockets that may be open without having been upgraded.
 const STRANGERS: usize = 512;
+
+/// Answers to failed attempts that may be held back at a time; more are given at once.
+const HELD_BACK: usize = 512;
 
 /// What all listeners of a server have in common.
 #[derive(Debug)]
@@ -30,6 +36,8 @@ pub(super) struct Common {
     pub(super) seats: Arc<Semaphore>,
     /// One permit for each socket.
     pub(super) sockets: Arc<Semaphore>,
+    /// One permit for each answer that is held back.
+    pub(super) held_back: Semaphore,
     /// Upgraded connections, so that the end of the server can wait for them.
     pub(super) connections: TaskTracker,
     /// The server has ended.
@@ -46,13 +54,21 @@ impl Common {
             max_connections,
             seats: Arc::new(Semaphore::new(max_connections)),
             sockets: Arc::new(Semaphore::new(STRANGERS + max_connections)),
+            held_back: Semaphore::new(HELD_BACK),
             connections: TaskTracker::new(),
             closed: CancellationToken::new(),
         }
     }
 
-    pub(super) fn refused(&self, reason: Refusal) {
+    /// Somebody was turned away, for a reason and with this to say about it.
+    pub(super) fn refused(&self, peer: Peer, reason: Refusal, detail: &dyn fmt::Display) {
         self.shared.traffic.refusals.of(reason).increment();
+        self.shared.registry.executor().telemetry().audit.record(|| {
+            Entry::new("connection.refused")
+                .text("peer", &peer.to_string())
+                .text("refusal", reason.text())
+                .text("reason", &detail.to_string())
+        });
     }
 
     /// The server has begun to end: those who are here go on for a moment, others should go elsewhere.

@@ -51,6 +51,12 @@ impl ConnectionId {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
     }
+
+    /// As a number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
 }
 
 /// A process of a session, or why there is none to be had.
@@ -109,6 +115,12 @@ impl Session {
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// What its client calls itself, cut where it is too long.
+    #[must_use]
+    pub fn client_name(&self) -> &str {
+        &self.client_name
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

@@ -255,8 +255,9 @@ fn existing(table: &Table, id: &ProcessId, request: &Request) -> Result<Option<E
 
 /// Serves a process to its close, then keeps its record for a while.
 async fn own(session: std::sync::Weak<Session>, process: Arc<Process>, actor: Actor, live: Live) {
+    let id = session.upgrade().map(|session| session.id.clone()).unwrap_or_default();
     Box::pin(actor.run()).await;
-    record::ended(live.executor(), &process);
+    record::ended(live.executor(), &id, &process);
     let lifetime = live.executor().settings().record_lifetime;
     drop(live);
     tokio::time::sleep(lifetime).await;

@@ -27,9 +27,9 @@ class Client:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         options = {"additional_headers": headers, "max_size": None, "compression": None}
         if url.startswith("unix:"):
-            socket = unix_connect(url.removeprefix("unix:"), **options)
+            socket = unix_connect(url.removeprefix("unix:"), **options).__enter__()
         else:
-            socket = connect(url, **options)
+            socket = connect(url, **options).__enter__()
         client = cls(socket.send, socket.recv)
         client.socket = socket
         return client

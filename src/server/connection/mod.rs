@@ -5,6 +5,7 @@
 //! the process. It reads no further while too much waits to be answered or to be written.
 
 mod answers;
+mod audit;
 mod bodies;
 mod calls;
 mod heartbeat;
@@ -28,6 +29,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+pub use self::audit::Who;
 use self::bodies::Bodies;
 use self::calls::Call;
 pub(super) use self::calls::MethodLabel;
@@ -156,9 +158,9 @@ pub(crate) fn recode(method: &str, params: serde_json::Value) -> Result<serde_js
 }
 
 /// Serves a connection to its end.
-pub async fn serve<T: Transport>(transport: T, shared: Arc<Shared>, kind: Kind) {
+pub async fn serve<T: Transport>(transport: T, shared: Arc<Shared>, kind: Kind, who: Who) {
     let info = shared.info().await;
-    let mut connection = Connection::new(transport, shared, info, kind);
+    let mut connection = Connection::new(transport, shared, info, kind, who);
     let end = connection.run().await;
     connection.finish(end).await;
 }
@@ -169,6 +171,7 @@ struct Connection<T> {
     info: EnvironmentInfo,
     kind: Kind,
     id: ConnectionId,
+    who: Who,
     handshake: Handshake,
     tools: Tools,
     waiting_writes: Arc<WaitingBudget>,
@@ -252,7 +255,7 @@ enum Turn {
 }
 
 impl<T: Transport> Connection<T> {
-    fn new(transport: T, shared: Arc<Shared>, info: EnvironmentInfo, kind: Kind) -> Self {
+    fn new(transport: T, shared: Arc<Shared>, info: EnvironmentInfo, kind: Kind, who: Who) -> Self {
         let now = Instant::now();
         let initialize_by = (kind == Kind::Socket).then(|| now + shared.initialize_timeout);
         let tools = Tools {
@@ -269,6 +272,7 @@ impl<T: Transport> Connection<T> {
             info,
             kind,
             id: ConnectionId::next(),
+            who,
             handshake: Handshake::New,
             tools,
             waiting_writes: WaitingBudget::new(WAITING_WRITES),
@@ -569,6 +573,7 @@ impl<T: Transport> Connection<T> {
             (End::Transport(reason), _) => tracing::debug!(%reason, "a connection has ended"),
             (End::Close(code, reason), _) => tracing::debug!(?code, reason, "a connection is closed"),
         }
+        self.record_end();
         if self.kind == Kind::Stdio {
             self.drain().await;
             return;

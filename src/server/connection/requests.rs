@@ -26,6 +26,7 @@ use crate::rpc::Transport;
 use crate::rpc::transport::CloseCode;
 use crate::server::metrics::Taken;
 use crate::session::{Lookup, MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, Role, Session, SessionError};
+use crate::telemetry::{AuditLog, Entry};
 
 /// A request whose work has not begun.
 pub(super) struct Queued(BoxFuture<'static, Done>);
@@ -36,7 +37,10 @@ impl<T: Transport> Connection<T> {
             Ok(Message::Request { id, method, params, trace: _ }) => {
                 let id = self.ticket(id, MethodLabel::of(&method));
                 match Call::decode(&method, params) {
-                    Ok(call) => self.request(id, call),
+                    Ok(call) => {
+                        let id = id.accounted(self.audit(), &call, || self.asker());
+                        self.request(id, call);
+                    }
                     Err(error) => self.reply(answers::failure(&id, &error)),
                 }
             }
@@ -58,6 +62,26 @@ impl<T: Transport> Connection<T> {
 
     pub(super) fn ticket(&self, id: RequestId, method: MethodLabel) -> Ticket {
         Ticket::new(id, method, &self.shared.traffic)
+    }
+
+    fn audit(&self) -> &AuditLog {
+        &self.shared.registry.executor().telemetry().audit
+    }
+
+    pub(super) fn record_end(&self) {
+        self.audit().record(|| Entry::new("connection.end").with(self.asker()));
+    }
+
+    /// Who asks for something on this connection.
+    fn asker(&self) -> Entry {
+        let entry = self.who.entry("request").plain("connection", self.id.number());
+        match self.handshake.attachment() {
+            Some(attachment) => {
+                let session = attachment.session();
+                entry.text("session", session.id()).text("client", session.client_name())
+            }
+            None => entry,
+        }
     }
 
     fn initialized(&mut self) -> Result<(), End> {
@@ -167,7 +191,10 @@ impl<T: Transport> Connection<T> {
         // Queued, it would hold up what is for the process that has the id already.
         if let Some(repeated) = session.repeated_start(&params, self.id) {
             return match repeated {
-                Ok(started) => self.reply(answers::success(&id, &started.result)),
+                Ok(started) => {
+                    id.started(&started.result);
+                    self.reply(answers::success(&id, &started.result));
+                }
                 Err(error) => self.reply(answers::failure(&id, &error.into_error_object())),
             };
         }

@@ -266,7 +266,10 @@ pub(super) async fn start(
     let takes_place = start_takes_place(&params);
     let work = async {
         match session.start(params, origin).await {
-            Ok(started) => (answers::success(&id, &started.result).into(), Some(started)),
+            Ok(started) => {
+                id.started(&started.result);
+                (answers::success(&id, &started.result).into(), Some(started))
+            }
             Err(error) => (answers::failure(&id, &error.into_error_object()).into(), None),
         }
     };

@@ -16,7 +16,7 @@ pub(super) async fn ready(State(visit): State<Visit>) -> StatusCode {
 
 pub(super) async fn metrics(State(visit): State<Visit>, request: Request) -> Response {
     let site = &visit.site;
-    let readers = &site.access().readers;
+    let readers = Arc::clone(&site.access().readers);
     if !readers.is_open()
         && let Err(refusal) = visit.authenticate(readers, request.headers()).await
     {

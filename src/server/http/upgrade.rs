@@ -11,9 +11,9 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-use super::Visit;
+use super::{Peer, Visit};
 use crate::rpc::websocket::WebSocket;
-use crate::server::connection::{self, Kind, Shared};
+use crate::server::connection::{self, Kind, Shared, Who};
 use crate::server::metrics::{OpenConnection, Refusal};
 use crate::server::site::Common;
 use crate::server::stream::ServerStream;
@@ -26,13 +26,15 @@ pub(super) async fn upgrade(State(visit): State<Visit>, mut request: Request) ->
     };
     let common = &visit.site.common;
     if common.is_draining() {
-        common.refused(Refusal::Draining);
+        common.refused(visit.peer, Refusal::Draining, &"the server is shutting down");
         return (StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down").into_response();
     }
-    if let Err(refusal) = visit.authenticate(&visit.site.access().authenticator, request.headers()).await {
-        return refusal;
-    }
-    let Some(seat) = take_seat(common) else {
+    let token =
+        match visit.authenticate(Arc::clone(&visit.site.access().authenticator), request.headers()).await {
+            Ok(token) => token,
+            Err(refusal) => return refusal,
+        };
+    let Some(seat) = take_seat(common, visit.peer) else {
         let message = format!(
             "the limit of {} connections (server.max_connections) is reached",
             common.max_connections
@@ -43,9 +45,10 @@ pub(super) async fn upgrade(State(visit): State<Visit>, mut request: Request) ->
         return (StatusCode::UPGRADE_REQUIRED, "this connection cannot be upgraded").into_response();
     };
     let (shared, peer) = (Arc::clone(&common.shared), visit.peer);
+    let who = Who { peer: peer.to_string(), token };
     common.connections.spawn(async move {
         match upgrade.await {
-            Ok(upgraded) => websocket(upgraded, shared, seat).await,
+            Ok(upgraded) => websocket(upgraded, shared, seat, who).await,
             Err(error) => tracing::debug!(%peer, %error, "an upgrade was not completed"),
         }
     });
@@ -57,16 +60,16 @@ pub(super) async fn upgrade(State(visit): State<Visit>, mut request: Request) ->
     (StatusCode::SWITCHING_PROTOCOLS, headers, Body::empty()).into_response()
 }
 
-fn take_seat(common: &Common) -> Option<OwnedSemaphorePermit> {
+fn take_seat(common: &Common, peer: Peer) -> Option<OwnedSemaphorePermit> {
     let seat = Arc::clone(&common.seats).try_acquire_owned().ok();
     if seat.is_none() {
-        common.refused(Refusal::Limit);
+        common.refused(peer, Refusal::Limit, &"server.max_connections");
         common.shared.registry.executor().telemetry().runs.limits.of(Limit::Connections).increment();
     }
     seat
 }
 
-async fn websocket(upgraded: Upgraded, shared: Arc<Shared>, seat: OwnedSemaphorePermit) {
+async fn websocket(upgraded: Upgraded, shared: Arc<Shared>, seat: OwnedSemaphorePermit, who: Who) {
     let Ok(parts) = upgraded.downcast::<TokioIo<ServerStream>>() else {
         tracing::error!("an upgraded connection is not one of ours");
         return;
@@ -74,7 +77,7 @@ async fn websocket(upgraded: Upgraded, shared: Arc<Shared>, seat: OwnedSemaphore
     let stream = parts.io.into_inner().with_ahead(parts.read_buf);
     let transport = WebSocket::server(stream).await;
     let _open = OpenConnection::new(&shared.traffic);
-    Box::pin(connection::serve(transport, shared, Kind::Socket)).await;
+    Box::pin(connection::serve(transport, shared, Kind::Socket, who)).await;
     drop(seat);
 }
 

@@ -62,7 +62,9 @@ impl Collector for Source {
         self.connections(&mut page)?;
         self.sessions(&mut page)?;
         self.output(&mut page)?;
-        runs(&mut page, &self.sessions.executor().telemetry().runs)?;
+        let telemetry = self.sessions.executor().telemetry();
+        runs(&mut page, &telemetry.runs)?;
+        page.counter("audit_lost", "Entries that the audit log lacks", telemetry.audit.lost())?;
         page.requests(&self.traffic)
     }
 }
