@@ -182,6 +182,9 @@ impl Loader {
         } else if addresses.len() > 1 && addresses.contains(&ListenAddress::Stdio) {
             self.problems.push(Problem::StdioNotAlone { origin });
         }
+        if addresses.contains(&ListenAddress::Stdio) && !self.config.metrics.listen.is_empty() {
+            self.warnings.push("metrics.listen is ignored: with stdio nothing else is served".to_owned());
+        }
         if self.config.metrics.listen.contains(&ListenAddress::Stdio) {
             let origin = self.origins.get("metrics.listen").cloned().unwrap_or(Origin::Default);
             self.problems.push(Problem::StdioMetrics { origin });

@@ -178,3 +178,27 @@ fn the_table_is_toml_without_secrets() {
         table.lines().any(|line| line.starts_with("log.format = \"text\"") && line.ends_with("   # default"))
     );
 }
+
+#[test]
+fn metrics_need_an_address_and_a_server_that_listens() {
+    let error = complaint("metrics.listen = [\"stdio\"]");
+    assert!(
+        error.starts_with("metrics.listen (/c.toml:metrics.listen): metrics cannot be served on stdio"),
+        "{error}"
+    );
+    let text = "server.listen = [\"stdio\"]\nmetrics.listen = [\"127.0.0.1:1\"]";
+    let settings = load(&[], [], Some(&file(text))).unwrap();
+    assert_eq!(settings.warnings, ["metrics.listen is ignored: with stdio nothing else is served"]);
+}
+
+#[test]
+fn changes_are_those_that_can_be_followed_and_those_that_cannot() {
+    let settings = |text: &str| load(&[], [], Some(&file(text))).unwrap();
+    let before = settings("auth.failure_delay_ms = 5\nserver.drain_ms = 1");
+    let after =
+        settings("server.drain_ms = 2\nserver.allowed_hosts = [\"a\"]\nmetrics.listen = [\"127.0.0.1:1\"]");
+    let changes = before.changes(&after);
+    assert_eq!(changes.followed, ["server.allowed_hosts", "auth.failure_delay_ms"]);
+    assert_eq!(changes.ignored, ["server.drain_ms", "metrics.listen"]);
+    assert_eq!(before.changes(&before), Default::default());
+}

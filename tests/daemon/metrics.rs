@@ -47,6 +47,9 @@ async fn the_counts_are_those_of_what_was_done() {
     let client = daemon.client().await;
     client.run(&Start::sh("printf 12345; printf 678 >&2")).await;
     client.run(&Start::sh("kill -9 $$")).await;
+    let large = Start::sh("head -c 1000000 /dev/zero");
+    client.run(&large).await;
+    client.ok("process/read", json!({"processId": large.id(), "afterSeq": 0})).await;
     let sleeper = Start::sh("sleep 60").named("sleeper");
     client.start(&sleeper).await;
     client.error("process/start", Start::argv(["/no/such/program"]).params()).await;
@@ -79,6 +82,7 @@ async fn the_counts_are_those_of_what_was_done() {
         r#"sessions_taken_total{how="observed"}"#,
         r#"request_seconds_count{method="process/start",result="ok"}"#,
         r#"request_seconds_count{method="process/start",result="error"}"#,
+        r#"request_seconds_count{method="process/read",result="ok"}"#,
         r#"request_seconds_count{method="initialize",result="ok"}"#,
         r#"request_seconds_count{method="environment/status",result="ok"}"#,
         r#"request_seconds_count{method="unknown",result="error"}"#,
@@ -88,12 +92,12 @@ async fn the_counts_are_those_of_what_was_done() {
     }
     let expected = BTreeMap::from([
         (r#"processes{state="running"}"#, 1.0),
-        (r#"processes{state="closed"}"#, 2.0),
-        (r#"processes_ended_total{reason="exited"}"#, 1.0),
+        (r#"processes{state="closed"}"#, 3.0),
+        (r#"processes_ended_total{reason="exited"}"#, 2.0),
         (r#"processes_ended_total{reason="signaled"}"#, 1.0),
-        ("process_start_seconds_count", 3.0),
+        ("process_start_seconds_count", 4.0),
         ("process_starts_failed_total", 1.0),
-        ("output_bytes_total", 8.0),
+        ("output_bytes_total", 1_000_008.0),
         ("output_lost_bytes_total", 0.0),
         ("connections", 2.0),
         ("connections_opened_total", 2.0),
@@ -102,14 +106,16 @@ async fn the_counts_are_those_of_what_was_done() {
         (r#"sessions{state="detached"}"#, 0.0),
         (r#"sessions_taken_total{how="created"}"#, 1.0),
         (r#"sessions_taken_total{how="observed"}"#, 1.0),
-        (r#"request_seconds_count{method="process/start",result="ok"}"#, 3.0),
+        (r#"request_seconds_count{method="process/start",result="ok"}"#, 4.0),
         (r#"request_seconds_count{method="process/start",result="error"}"#, 2.0),
+        (r#"request_seconds_count{method="process/read",result="ok"}"#, 1.0),
         (r#"request_seconds_count{method="initialize",result="ok"}"#, 2.0),
         (r#"request_seconds_count{method="environment/status",result="ok"}"#, 1.0),
         (r#"request_seconds_count{method="unknown",result="error"}"#, 1.0),
         (r#"request_seconds_count{method="unreadable",result="error"}"#, 1.0),
     ]);
     assert_eq!(counts, expected);
+    assert_eq!(now.get(r#"exec_server_request_seconds_count{method="process/read",result="error"}"#), None);
     assert!(
         now.sum("exec_server_received_bytes_total") > 500.0
             && now.sum("exec_server_sent_bytes_total") > 500.0

@@ -75,6 +75,13 @@ macro_rules! calls {
                 }
             }
 
+            /// The method, as it is counted.
+            pub(super) fn label(&self) -> MethodLabel {
+                match self {
+                    $(Self::$name(_) => MethodLabel::$name,)*
+                }
+            }
+
             /// The wire name.
             pub(super) fn method(&self) -> &'static str {
                 match self {

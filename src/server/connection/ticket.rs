@@ -13,15 +13,12 @@ use crate::telemetry::{AuditLog, Entry};
 
 /// Belongs to a request until it is answered. One that is dropped before, with its connection, is accounted for too.
 #[derive(Debug, Clone)]
-pub(super) struct Ticket(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
+pub(super) struct Ticket {
     id: RequestId,
     method: MethodLabel,
     arrived: Instant,
     traffic: Arc<Traffic>,
-    account: Option<Account>,
+    account: Option<Arc<Account>>,
 }
 
 /// What is to be recorded of it.
@@ -42,30 +39,26 @@ impl fmt::Debug for Account {
 impl Ticket {
     /// The ticket of a request that has just arrived.
     pub(super) fn new(id: RequestId, method: MethodLabel, traffic: &Arc<Traffic>) -> Self {
-        let (arrived, traffic) = (Instant::now(), Arc::clone(traffic));
-        Self(Arc::new(Inner { id, method, arrived, traffic, account: None }))
+        Self { id, method, arrived: Instant::now(), traffic: Arc::clone(traffic), account: None }
     }
 
-    /// Records what becomes of it, where its call is one that is recorded. It must be the only copy.
-    pub(super) fn accounted(mut self, log: &AuditLog, call: &Call, asker: impl FnOnce() -> Entry) -> Self {
-        if log.is_on()
-            && let Some(subject) = Subject::of(call)
-            && let Some(inner) = Arc::get_mut(&mut self.0)
-        {
-            let subject = Mutex::new(Some(subject));
-            inner.account = Some(Account { log: log.clone(), asker: asker(), subject });
-        }
-        self
+    /// Records what becomes of it, where its call is one that is recorded.
+    pub(super) fn accounted(self, log: &AuditLog, call: &Call, asker: impl FnOnce() -> Entry) -> Self {
+        let subject = if log.is_on() { Subject::of(call) } else { None };
+        let account = subject.map(|subject| {
+            Arc::new(Account { log: log.clone(), asker: asker(), subject: Mutex::new(Some(subject)) })
+        });
+        Self { account, ..self }
     }
 
     /// What the answer has to carry.
     pub(super) fn id(&self) -> &RequestId {
-        &self.0.id
+        &self.id
     }
 
     /// It starts a process, with this result.
     pub(super) fn started(&self, result: &StartResult) {
-        if let Some(account) = &self.0.account
+        if let Some(account) = &self.account
             && let Some(subject) = account.subject.lock().unwrap_or_else(PoisonError::into_inner).as_mut()
         {
             subject.started(result);
@@ -74,9 +67,8 @@ impl Ticket {
 
     /// It is answered, with a result or with an error.
     pub(super) fn answered(&self, error: Option<&ErrorObject>) {
-        let Inner { method, arrived, traffic, account, .. } = &*self.0;
-        traffic.requests.of(*method, error.is_none()).observe(arrived.elapsed());
-        if let Some(account) = account {
+        self.traffic.requests.of(self.method, error.is_none()).observe(self.arrived.elapsed());
+        if let Some(account) = &self.account {
             account.record(error.is_some(), |entry| match error {
                 None => entry.text("outcome", "done"),
                 Some(error) => {
