@@ -13,6 +13,7 @@ mod help;
 mod kill;
 mod local;
 mod logs;
+mod name_service;
 mod pages;
 mod ps;
 mod run;
@@ -37,6 +38,7 @@ const USAGE: u8 = 2;
 /// Runs the program with the arguments and the environment of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    name_service::keep_to_what_is_linked();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return explain(&error),
