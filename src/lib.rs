@@ -26,6 +26,7 @@ pub mod protocol;
 pub mod rpc;
 pub mod sandbox;
 pub mod server;
+pub mod service;
 pub mod session;
 pub mod snapshot;
 pub mod spawn;

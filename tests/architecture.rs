@@ -16,7 +16,8 @@ const ROWS: &[&[Module]] = &[
         ("fsops", &["path_uri"]),
         ("rpc", &["protocol"]),
         ("config", &["policy", "protocol"]),
-        ("telemetry", &[]),
+        ("telemetry", &["config", "protocol"]),
+        ("service", &[]),
         ("backend", &["path_uri", "protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
@@ -31,7 +32,10 @@ const ROWS: &[&[Module]] = &[
     ],
     &[("network", &["process", "policy", "protocol"])],
     &[
-        ("session", &["network", "snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
+        (
+            "session",
+            &["network", "snapshot", "process", "sandbox", "spawn", "telemetry", "path_uri", "protocol"],
+        ),
         ("http_request", &["outbound", "policy", "protocol"]),
     ],
     &[(
@@ -84,6 +88,8 @@ const ROWS: &[&[Module]] = &[
                 "spawn",
                 "environment_info",
                 "config",
+                "telemetry",
+                "service",
                 "rpc",
                 "policy",
                 "path_uri",
@@ -113,6 +119,7 @@ const ROWS: &[&[Module]] = &[
                 "backend",
                 "config",
                 "telemetry",
+                "service",
                 "path_uri",
                 "protocol",
             ],

@@ -12,6 +12,7 @@ mod load;
 mod schema;
 mod settings;
 mod state_dir;
+mod tls;
 mod value;
 mod words;
 
@@ -22,10 +23,12 @@ pub use file::{ConfigFile, DEFAULT_PATH, FileError};
 pub use load::{Flag, OTHER_VARIABLES, load};
 pub use schema::{
     AuthConfig, Config, Key, LimitsConfig, LogConfig, NetworkConfig, ProcessConfig, SandboxConfig,
-    ServerConfig, SessionConfig, keys, template,
+    ServerConfig, SessionConfig, TlsConfig, keys, template,
 };
-pub use settings::{Layer, Origin, Settings};
+pub use settings::{Changes, Layer, Origin, Settings};
 pub use state_dir::{StateDirError, state_dir};
+pub use tls::TlsSettings;
 pub use words::{
-    AcceptedGap, AuthMode, BackendChoice, HostName, HostPort, LogFilter, LogFormat, TokenDigest, VariableName,
+    AcceptedGap, AuditTarget, AuthMode, BackendChoice, HostName, HostPort, LogFilter, LogFormat, TokenDigest,
+    VariableName,
 };

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::schema::LONGEST_MS;
 use super::words::{
-    AcceptedGap, AuthMode, BackendChoice, HostName, HostPort, LogFilter, LogFormat, TokenDigest, VariableName,
+    AcceptedGap, AuditTarget, AuthMode, BackendChoice, HostName, HostPort, LogFilter, LogFormat, TokenDigest,
+    VariableName,
 };
 use super::{AddressError, ListenAddress};
 use crate::policy::hosts::Denial;
@@ -55,6 +56,14 @@ pub(super) trait Word: FromStr<Err: Display> + Display {
     const SECRET: bool = false;
 }
 
+/// A word that may be missing; the empty string stands for that.
+trait Optional: Word {}
+
+impl Optional for AuthMode {}
+impl Optional for AuditTarget {}
+impl Optional for HostPort {}
+
+impl Word for AuditTarget {}
 impl Word for ListenAddress {}
 impl Word for HostName {}
 impl Word for HostPort {}
@@ -134,9 +143,7 @@ impl<T: Word> Setting for Vec<T> {
     }
 }
 
-impl<T: Word> Setting for Option<T> {
-    const SECRET: bool = <T as Word>::SECRET;
-
+impl<T: Optional> Setting for Option<T> {
     fn read(input: Input<'_>, _: &Bounds) -> Result<Self, ValueError> {
         let text = text(input)?;
         if text.is_empty() { Ok(None) } else { word(text).map(Some) }

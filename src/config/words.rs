@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU16;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use tracing_subscriber::EnvFilter;
@@ -41,6 +42,37 @@ macro_rules! words {
             }
         }
     };
+}
+
+/// Where the audit log goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuditTarget {
+    /// Among the log lines.
+    Stderr,
+    /// To the end of a file.
+    File(PathBuf),
+}
+
+impl FromStr for AuditTarget {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "stderr" => Ok(Self::Stderr),
+            "" => Err("expected a file or `stderr`"),
+            path if path.contains('\0') => Err("expected a file or `stderr`"),
+            path => Ok(Self::File(path.into())),
+        }
+    }
+}
+
+impl fmt::Display for AuditTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stderr => f.write_str("stderr"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
 }
 
 words! {

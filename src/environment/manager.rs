@@ -85,7 +85,7 @@ impl EnvironmentManager {
         self.environments().get(id).map(Arc::clone)
     }
 
-    /// What can be said of selected capability roots without touching any environment.
+    /// Which selected roots can be used now; see [`inspect_selected_capability_roots`].
     #[must_use]
     pub fn inspect_selected_capability_roots(
         &self,
@@ -94,8 +94,7 @@ impl EnvironmentManager {
         inspect_selected_capability_roots(roots, |id| self.get_environment(id))
     }
 
-    /// Binds selected capability roots to environments: to the captured handles first, as they are, then to those that
-    /// have the id now. Cancel-safe.
+    /// Binds selected roots to environments; see [`resolve_selected_capability_roots`]. Cancel-safe.
     pub async fn resolve_selected_capability_roots(
         &self,
         roots: &[SelectedCapabilityRoot],

@@ -24,7 +24,7 @@ mod source;
 mod spool;
 mod stdin;
 
-pub use budget::OutputBudget;
+pub use budget::{OutputBudget, OutputUsage};
 pub use collect::Collected;
 pub use ending::end_scope;
 pub use handle::{Process, ProcessError, ProcessSpec, StartFailure, StartFailureKind};

@@ -30,7 +30,7 @@ mod view;
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -68,6 +68,8 @@ pub struct SandboxSettings {
     /// A program of this version that calls `exec_server::helper::dispatch` first, by its absolute path: it is run as
     /// the helper. None: this very program, if it does.
     pub helper: Option<PathBuf>,
+    /// What the service manager has put into files for this server alone.
+    pub credentials_dir: Option<PathBuf>,
 }
 
 /// What all sandboxes of one server share.
@@ -81,8 +83,8 @@ pub struct Sandboxes {
     pub networked: Arc<NetworkedRuns>,
     /// Known once it was needed; forgotten when it turns out wrong.
     host: Mutex<Option<Arc<Host>>>,
-    /// The real path of the state directory, once it is there.
-    state: OnceLock<PathBuf>,
+    /// Directories of this server's own, and their real paths once they are there.
+    own: Vec<(PathBuf, OnceLock<PathBuf>)>,
 }
 
 impl Sandboxes {
@@ -90,24 +92,27 @@ impl Sandboxes {
     #[must_use]
     pub fn new(settings: SandboxSettings) -> Arc<Self> {
         let placeholders = Placeholders::new(settings.state_dir.as_deref());
-        let (networked, host, state) = (Arc::default(), Mutex::default(), OnceLock::new());
-        Arc::new(Self { settings, placeholders, networked, host, state })
+        let own = [&settings.state_dir, &settings.credentials_dir];
+        let own = own.into_iter().flatten().map(|path| (path.clone(), OnceLock::new())).collect();
+        let (networked, host) = (Arc::default(), Mutex::default());
+        Arc::new(Self { settings, placeholders, networked, host, own })
     }
 
-    /// Where this server keeps its state, if a policy shows it without meaning to: the token that it made is there.
-    /// Blocks on the file system, for a short time.
+    /// The directories of this server's own that a policy shows without meaning to: the token that it made is in one, and
+    /// the tokens and keys that it was given in another. Blocks on the file system, for a short time.
     #[must_use]
-    pub fn exposed_state(&self, ground: &Ground) -> Option<PathBuf> {
-        let state = match self.state.get() {
-            Some(state) => state,
-            None => {
-                let found = ground::real_directory(self.settings.state_dir.as_deref()?)?;
-                self.state.get_or_init(|| found)
-            }
-        };
+    pub fn exposed_state(&self, ground: &Ground) -> Vec<PathBuf> {
         let rules = ground.rules();
-        let is_meant = rules.at(state).is_some() || rules.below(state).next().is_some();
-        (ground.access(state).reads() && !is_meant).then(|| state.clone())
+        let is_meant = |path: &Path| rules.at(path).is_some() || rules.below(path).next().is_some();
+        let is_exposed = |path: &PathBuf| ground.access(path).reads() && !is_meant(path);
+        self.own_directories().filter(is_exposed).collect()
+    }
+
+    fn own_directories(&self) -> impl Iterator<Item = PathBuf> {
+        self.own.iter().filter_map(|(path, real)| match real.get() {
+            Some(real) => Some(real.clone()),
+            None => ground::real_directory(path).map(|found| real.get_or_init(|| found).clone()),
+        })
     }
 
     /// What this machine can do. The first call tries it out, which blocks for some milliseconds.

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::network::proxy::site::Site;
-use crate::process::{OutputBudget, SpoolSettings, StartFailure, StartFailureKind};
+use crate::process::{OutputBudget, OutputUsage, SpoolSettings, StartFailure, StartFailureKind};
 use crate::sandbox::Sandboxes;
 use crate::snapshot::{SnapshotCache, SnapshotSettings};
 use crate::spawn::mark::ServerMark;
+use crate::telemetry::Telemetry;
 
 /// Output that all processes together keep in memory.
 const MEMORY_FOR_OUTPUT: usize = 64 << 20;
@@ -32,6 +33,8 @@ pub struct ExecutorSettings {
     pub snapshots: SnapshotSettings,
     /// The proxies of runs without a sandbox serve these runs only.
     pub checks_peers: bool,
+    /// Where it is counted.
+    pub telemetry: Arc<Telemetry>,
 }
 
 impl Default for ExecutorSettings {
@@ -49,6 +52,7 @@ impl Default for ExecutorSettings {
             max_processes_per_session: count(4096),
             snapshots: SnapshotSettings::default(),
             checks_peers: false,
+            telemetry: Arc::default(),
         }
     }
 }
@@ -115,6 +119,18 @@ impl Executor {
         &self.network
     }
 
+    /// Where what it does is counted.
+    #[must_use]
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.settings.telemetry
+    }
+
+    /// What became of the output of its processes.
+    #[must_use]
+    pub fn output_usage(&self) -> OutputUsage {
+        self.output.usage()
+    }
+
     /// A start failed; what it says of this machine is remembered.
     pub(super) fn hear_of(&self, failure: &StartFailure) {
         if failure.kind == StartFailureKind::SandboxUnavailable {
@@ -146,6 +162,12 @@ impl Executor {
 /// A live process, as long as it is held.
 #[derive(Debug)]
 pub(super) struct Live(Arc<Executor>);
+
+impl Live {
+    pub(super) fn executor(&self) -> &Executor {
+        &self.0
+    }
+}
 
 impl Drop for Live {
     fn drop(&mut self) {

@@ -8,6 +8,7 @@ mod compose;
 mod egress;
 mod executor;
 mod read;
+mod record;
 mod registry;
 mod shell_state;
 mod start;
@@ -22,10 +23,11 @@ use tokio_util::sync::CancellationToken;
 pub use attachment::{Attachment, Role};
 pub use executor::{Executor, ExecutorSettings};
 pub use read::{MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, read_now, wait_for_news};
-pub use registry::{SessionError, SessionRegistry};
+pub use registry::{Census, SessionError, SessionRegistry};
 pub use start::{StartError, Started};
 
 use crate::network::desk::Desk;
+use crate::process::log::Status;
 use crate::process::{Process, end_scope};
 use crate::protocol::process::{
     ListResponse, ProcessId, ProcessState, ProcessSummary, SandboxType, StdinState,
@@ -50,6 +52,12 @@ impl ConnectionId {
     pub fn next() -> Self {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// As a number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
     }
 }
 
@@ -112,6 +120,12 @@ impl Session {
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// What its client calls itself, cut where it is too long.
+    #[must_use]
+    pub fn client_name(&self) -> &str {
+        &self.client_name
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -186,11 +200,6 @@ fn summary(row: table::Row<'_>) -> (u64, ProcessSummary) {
     let process = row.process;
     let status = process.log().status();
     let exit = status.exit.as_ref();
-    let state = match (status.closed, exit) {
-        (true, _) => ProcessState::Closed,
-        (false, Some(_)) => ProcessState::Exited,
-        (false, None) => ProcessState::Running,
-    };
     let totals = status.totals;
     let summary = ProcessSummary {
         process_id: process.id().clone(),
@@ -199,7 +208,7 @@ fn summary(row: table::Row<'_>) -> (u64, ProcessSummary) {
         tty: process.tty(),
         sandbox_type: row.sandbox_type,
         pid: process.pid(),
-        state,
+        state: state_of(&status),
         started_at_ms: process.started_at_ms(),
         exited_at_ms: exit.map(|exit| exit.at_ms),
         exit_code: exit.map(|exit| exit.code),
@@ -210,6 +219,14 @@ fn summary(row: table::Row<'_>) -> (u64, ProcessSummary) {
         stdin: if process.stdin_open() { StdinState::Open } else { StdinState::Closed },
     };
     (row.order, summary)
+}
+
+fn state_of(status: &Status) -> ProcessState {
+    match (status.closed, &status.exit) {
+        (true, _) => ProcessState::Closed,
+        (false, Some(_)) => ProcessState::Exited,
+        (false, None) => ProcessState::Running,
+    }
 }
 
 /// What a start says confines its process.

@@ -1,17 +1,19 @@
 //! `process/start`: from what a client asks for to a running process.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::compose::{Composed, Form, compose};
 use super::egress::{Doors, Egress};
 use super::executor::Live;
 use super::table::{Enforced, Entry, Given, Request, Table};
-use super::{ConnectionId, Session};
+use super::{ConnectionId, Session, record};
 use crate::process::actor::Actor;
 use crate::process::{Process, StartFailure, env};
 use crate::protocol::process::{ExecParams, ProcessId, StartParams, StartResult, TerminalSize};
 use crate::sandbox::SandboxError;
 use crate::snapshot::{Answer, Shell};
+use crate::telemetry::Limit;
 
 /// Bytes that a process id may have: it comes back with every chunk of output.
 const ID_BYTES: usize = 64 << 10;
@@ -40,7 +42,9 @@ pub enum StartError {
     Limit {
         /// What there is too much of, with the key of the limit.
         what: &'static str,
-        /// The limit.
+        /// Which limit.
+        limit: Limit,
+        /// What it is.
         max: usize,
     },
     /// The session has ended.
@@ -78,6 +82,18 @@ impl Session {
     /// # Errors
     /// [`StartError`].
     pub async fn start(
+        self: &Arc<Self>,
+        params: StartParams,
+        origin: ConnectionId,
+    ) -> Result<Started, StartError> {
+        let outcome = self.begin(params, origin).await;
+        if let Err(error) = &outcome {
+            record::not_started(&self.executor, error);
+        }
+        outcome
+    }
+
+    async fn begin(
         self: &Arc<Self>,
         params: StartParams,
         origin: ConnectionId,
@@ -149,14 +165,16 @@ impl Session {
         }
         if table.len() >= limit && table.live() >= limit {
             let what = "live processes of a session (limits.processes_per_session)";
-            return Err(StartError::Limit { what, max: limit });
+            return Err(StartError::Limit { what, limit: Limit::ProcessesPerSession, max: limit });
         }
         if table.len() >= limit + RECORDS {
-            return Err(StartError::Limit { what: "records of ended processes", max: limit + RECORDS });
+            let what = "records of ended processes";
+            return Err(StartError::Limit { what, limit: Limit::Records, max: limit + RECORDS });
         }
         let Some(live) = self.executor.admit() else {
             let max = self.executor.settings().max_processes.get();
-            return Err(StartError::Limit { what: "live processes (limits.processes)", max });
+            let what = "live processes (limits.processes)";
+            return Err(StartError::Limit { what, limit: Limit::Processes, max });
         };
         table.reserve(id.clone(), Arc::clone(request));
         Ok(Reserved::New(live))
@@ -168,6 +186,7 @@ impl Session {
         conditions: Conditions,
     ) -> Result<Started, StartError> {
         let Conditions { live, reservation, state, egress } = conditions;
+        let began = Instant::now();
         let form = state.as_ref().and_then(Answer::snapshot).map_or(Form::AsGiven, Form::Restored);
         let Composed { spec, sandbox, doors } =
             compose(&params, &self.executor, form, egress.as_ref()).await?;
@@ -183,7 +202,9 @@ impl Session {
         if let Some(grace) = end {
             process.terminate(grace);
         }
-        Ok(Started { result: answer(&params.exec, given), session: self, process })
+        let result = answer(&params.exec, given);
+        record::started(&self.executor, &result, began.elapsed());
+        Ok(Started { result, session: self, process })
     }
 }
 
@@ -247,14 +268,14 @@ async fn own(
     actor: Actor,
     (live, doors): (Live, Option<Doors>),
 ) {
+    let id = session.upgrade().map(|session| session.id.clone()).unwrap_or_default();
     Box::pin(actor.run()).await;
+    record::ended(live.executor(), &id, &process);
+    let lifetime = live.executor().settings().record_lifetime;
     drop(live);
     if let Some(doors) = doors {
         doors.close();
     }
-    let Some(lifetime) = session.upgrade().map(|session| session.executor.settings().record_lifetime) else {
-        return;
-    };
     tokio::time::sleep(lifetime).await;
     if let Some(session) = session.upgrade() {
         session.table().forget(&process);

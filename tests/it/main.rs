@@ -12,6 +12,7 @@ mod discovery_client;
 mod discovery_inventory;
 mod discovery_roots;
 mod environments;
+mod environments_discovery;
 mod examples;
 mod files;
 mod files_connection;

@@ -163,7 +163,7 @@ async fn a_broken_promise() {
 
 async fn many_ports() {
     let ports: Vec<u16> = (4301..4357).collect();
-    let script = format!("{PRELUDE}\nprint({{reach('127.0.0.1', port) for port in range(4301..4357)}})");
+    let script = format!("{PRELUDE}\nprint({{reach('127.0.0.1', port) for port in range(4301, 4357)}})");
     let mut running = run(&sandboxes(), &read_only(), private(&ports), &script).await;
     let entrance = running.entrance().await;
     assert_eq!(running.rest().await, "{'OK'}\n");

@@ -67,7 +67,7 @@ pub(crate) fn landlocked(accepted: &[SandboxGap]) -> Arc<Sandboxes> {
     Sandboxes::new(SandboxSettings {
         backend: Some(SandboxBackend::Landlock),
         accepted_gaps: accepted.to_vec(),
-        state_dir: None,
+        ..SandboxSettings::default()
     })
 }
 

@@ -58,8 +58,8 @@ impl Scope {
             Files::Limited(policy) => {
                 let ground = Ground::lay(&policy);
                 let mut view = View::of(&ground, sandboxes.map(|sandboxes| &sandboxes.placeholders));
-                if let Some(state) = sandboxes.and_then(|sandboxes| sandboxes.exposed_state(&ground)) {
-                    view.deny(state);
+                for directory in sandboxes.map(|own| own.exposed_state(&ground)).unwrap_or_default() {
+                    view.deny(directory);
                 }
                 Ok(Self::Limited(Box::new(view)))
             }

@@ -5,12 +5,14 @@
 //! the process. It reads no further while too much waits to be answered or to be written.
 
 mod answers;
+mod audit;
 mod bodies;
 mod calls;
 mod heartbeat;
 mod order;
 mod questions;
 mod requests;
+mod ticket;
 mod watching;
 mod work;
 
@@ -28,11 +30,14 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+pub use self::audit::Who;
 use self::bodies::Bodies;
 use self::calls::Call;
+pub(super) use self::calls::MethodLabel;
 use self::heartbeat::{Due, Heartbeat};
 use self::order::Lanes;
 use self::questions::Questions;
+use self::ticket::Ticket;
 use self::watching::Watching;
 use self::work::{Done, Reply, Tools};
 use crate::discovery::Discovery;
@@ -41,13 +46,14 @@ use crate::fs::FileSystem;
 use crate::http_request::{HttpClient, Room};
 use crate::process::WaitingBudget;
 use crate::process::log::{Chunk, Event, OutputLog, Taken};
-use crate::protocol::envelope::{ErrorObject, Malformed, Message, RequestId};
+use crate::protocol::envelope::{ErrorObject, Malformed, Message};
 use crate::protocol::environment::EnvironmentInfo;
 use crate::protocol::process::ProcessId;
 use crate::protocol::{code, salvage};
 use crate::rpc::transport::CloseCode;
 use crate::rpc::{EndReason, Received, Transport};
 use crate::sandbox::Sandboxes;
+use crate::server::metrics::Traffic;
 use crate::session::{Attachment, ConnectionId, Session, SessionRegistry};
 
 /// Requests that may wait behind the running ones; then the connection is read no further.
@@ -97,6 +103,8 @@ pub struct Shared {
     pub http: Arc<HttpClient>,
     /// Requests of one connection that may run at a time.
     pub concurrent_requests: NonZeroUsize,
+    /// Counts what goes over connections.
+    pub(super) traffic: Arc<Traffic>,
     /// How long a stranger may stay silent.
     pub initialize_timeout: Duration,
     /// Time between pings.
@@ -157,9 +165,9 @@ pub(crate) fn recode(method: &str, params: serde_json::Value) -> Result<serde_js
 }
 
 /// Serves a connection to its end.
-pub async fn serve<T: Transport>(transport: T, shared: Arc<Shared>, kind: Kind) {
+pub async fn serve<T: Transport>(transport: T, shared: Arc<Shared>, kind: Kind, who: Who) {
     let info = shared.info().await;
-    let mut connection = Connection::new(transport, shared, info, kind);
+    let mut connection = Connection::new(transport, shared, info, kind, who);
     let end = connection.run().await;
     connection.finish(end).await;
 }
@@ -170,6 +178,7 @@ struct Connection<T> {
     info: EnvironmentInfo,
     kind: Kind,
     id: ConnectionId,
+    who: Who,
     handshake: Handshake,
     tools: Tools,
     waiting_writes: Arc<WaitingBudget>,
@@ -181,7 +190,7 @@ struct Connection<T> {
     waits: usize,
     queue: VecDeque<requests::Queued>,
     /// Requests for processes whose start is not answered.
-    behind_start: HashMap<ProcessId, VecDeque<(RequestId, Call, Option<Hold>)>>,
+    behind_start: HashMap<ProcessId, VecDeque<(Ticket, Call, Option<Hold>)>>,
     deferred: usize,
     replies: VecDeque<Reply>,
     reply_bytes: usize,
@@ -274,7 +283,7 @@ enum Turn {
 }
 
 impl<T: Transport> Connection<T> {
-    fn new(transport: T, shared: Arc<Shared>, info: EnvironmentInfo, kind: Kind) -> Self {
+    fn new(transport: T, shared: Arc<Shared>, info: EnvironmentInfo, kind: Kind, who: Who) -> Self {
         let now = Instant::now();
         let initialize_by = (kind == Kind::Socket).then(|| now + shared.initialize_timeout);
         let tools = Tools {
@@ -293,6 +302,7 @@ impl<T: Transport> Connection<T> {
             info,
             kind,
             id: ConnectionId::next(),
+            who,
             handshake: Handshake::New,
             tools,
             waiting_writes: WaitingBudget::new(WAITING_WRITES),
@@ -422,6 +432,7 @@ impl<T: Transport> Connection<T> {
                     return Poll::Pending;
                 }
                 if let Some(text) = self.next_output() {
+                    self.shared.traffic.sent_bytes.add(text.len() as u64);
                     self.transport.send(text)?;
                     self.dirty = true;
                 }
@@ -575,6 +586,7 @@ impl<T: Transport> Connection<T> {
         self.hold = None;
         if let Received::Message(bytes) = &received {
             self.hold = Some(Hold::new(&self.held, bytes.len()));
+            self.shared.traffic.received_bytes.add(bytes.len() as u64);
         }
         match received {
             Received::Message(bytes) if bytes.len() > LARGE_MESSAGE => {
@@ -590,6 +602,7 @@ impl<T: Transport> Connection<T> {
                     code::INVALID_REQUEST,
                     "the message is larger than 64 MiB and was dropped: send it in parts",
                 );
+                let id = self.ticket(id, MethodLabel::Unreadable);
                 self.reply(answers::failure(&id, &error));
                 Ok(())
             }
@@ -613,6 +626,7 @@ impl<T: Transport> Connection<T> {
             (End::Transport(reason), _) => tracing::debug!(%reason, "a connection has ended"),
             (End::Close(code, reason), _) => tracing::debug!(?code, reason, "a connection is closed"),
         }
+        self.record_end();
         if self.kind == Kind::Stdio {
             self.drain().await;
             return;

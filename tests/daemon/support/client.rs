@@ -13,13 +13,14 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::handshake::client::Request;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-use super::{LIMIT, Start, unbase64};
+use super::{LIMIT, Start, tls, unbase64};
 
 trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Socket for T {}
@@ -176,6 +177,24 @@ impl Client {
             socket.set_nodelay(true).expect("no delay");
             Box::new(socket)
         };
+        Self::upgraded(socket, request).await
+    }
+
+    /// Connects to a `wss://` URL. Broken is also what has no handshake.
+    pub(crate) async fn try_connect_tls(
+        url: &str,
+        connector: &TlsConnector,
+        lines: &[(&'static str, &str)],
+    ) -> Result<Self, Refused> {
+        let Ok(socket) = tls::connect(connector, url).await else { return Err(Refused::Broken) };
+        let mut request = upgrade(url);
+        for (name, value) in lines {
+            request.headers_mut().insert(*name, value.parse().expect("a value"));
+        }
+        Self::upgraded(Box::new(socket), request).await
+    }
+
+    async fn upgraded(socket: Box<dyn Socket>, request: Request) -> Result<Self, Refused> {
         let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
         match timeout(LIMIT, client_async_with_config(request, socket, Some(config))).await {
             Ok(Ok((web, _))) => Ok(Self::over(web)),

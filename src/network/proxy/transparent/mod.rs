@@ -1,7 +1,7 @@
 //! Connections of programs that do not use their proxy: they come by themselves, with the address that was meant, and go
 //! by the rules of SOCKS.
 //!
-//! Looking up a name gives an address that stands for it ([`names`], [`dns`]), so that the rules see names.
+//! Looking up a name gives an address that stands for it (`names`, `dns`), so that the rules see names.
 
 mod dns;
 mod names;
