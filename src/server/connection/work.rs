@@ -234,13 +234,13 @@ async fn on_files(ticket: &Ticket, call: Call, tools: Tools) -> Reply {
                 Ok((found, size)) => (Ok(found), size),
                 Err(error) => (Err(error), 0),
             };
-            Reply { text: encode_sized(id, outcome, size, answers::success).await, _room: room }
+            Reply { text: encode_sized(ticket, outcome, size, answers::success).await, _room: room }
         }
         Call::Discover(request) => {
             let room = Arc::clone(&tools.discoveries).acquire_owned().await.ok();
             let outcome = tools.discovery.inventory(request).await;
             let size = outcome.as_ref().map_or(0, |found| found.plugins.len() * PLUGIN_BYTES);
-            Reply { text: encode_sized(id, outcome, size, answers::success).await, _room: room }
+            Reply { text: encode_sized(ticket, outcome, size, answers::success).await, _room: room }
         }
         other => {
             tracing::error!(method = other.method(), "a call reached the wrong hands");
