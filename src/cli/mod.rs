@@ -10,6 +10,7 @@ mod cp;
 mod doctor;
 mod help;
 mod kill;
+mod limits;
 mod local;
 mod logs;
 mod ps;

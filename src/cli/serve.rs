@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::sandboxes;
+use super::{limits, sandboxes};
 use crate::config::Settings;
 use crate::server::{self, Server, Shutdown};
 use crate::spawn::mark::ServerMark;
@@ -34,15 +34,17 @@ async fn run(settings: Settings, mark: ServerMark) -> anyhow::Result<()> {
             tracing::error!(%error, "orphans are not reaped");
         }
     });
+    let limits = limits::policy(&settings.config)?;
+    let runs = limits.groups().map(|groups| groups.runs().clone());
     let sandboxes = sandboxes::of(&settings.config);
     let shared = Arc::clone(&sandboxes);
-    tokio::spawn(guard::keep(mark, move || shared.placeholders.journal()));
+    tokio::spawn(guard::keep(mark, runs, move || shared.placeholders.journal()));
     let environment = std::env::vars_os().collect();
     if server::is_stdio(&settings.config) {
-        server::serve_stdio(&settings, mark, environment, sandboxes, shutdown).await;
+        server::serve_stdio(&settings, mark, environment, (sandboxes, limits), shutdown).await;
         return Ok(());
     }
-    let server = Server::bind(&settings, mark, environment, sandboxes).await?;
+    let server = Server::bind(&settings, mark, environment, (sandboxes, limits)).await?;
     if let Some(notice) = server.notice() {
         eprintln!("{notice}");
     }

@@ -21,11 +21,12 @@ pub use error::{ConfigError, Problem};
 pub use file::{ConfigFile, DEFAULT_PATH, FileError};
 pub use load::{Flag, OTHER_VARIABLES, load};
 pub use schema::{
-    AuthConfig, Config, Key, LimitsConfig, LogConfig, ProcessConfig, SandboxConfig, ServerConfig,
-    SessionConfig, keys, template,
+    AuthConfig, Config, DefaultLimitsConfig, Key, LimitsConfig, LogConfig, MaxLimitsConfig, ProcessConfig,
+    SandboxConfig, ServerConfig, SessionConfig, keys, template,
 };
 pub use settings::{Layer, Origin, Settings};
 pub use state_dir::{StateDirError, state_dir};
 pub use words::{
-    AcceptedGap, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest, VariableName,
+    AcceptedGap, AuthMode, BackendChoice, CgroupChoice, HostName, LogFilter, LogFormat, TokenDigest,
+    VariableName,
 };

@@ -15,6 +15,7 @@ use super::denial::DenialWatch;
 use super::feed::Feed;
 use super::lost::LostLedger;
 use super::spool::Spool;
+use crate::protocol::limits::ProcessLimit;
 use crate::protocol::process::{ExecOutputStream, ExitReason, LostOutput, OutputTotals, ProcessId};
 
 /// Output kept in memory per process.
@@ -50,6 +51,8 @@ pub struct Exit {
     pub signal: Option<&'static str>,
     /// Why it ended.
     pub reason: ExitReason,
+    /// The limit that ended it.
+    pub limit: Option<ProcessLimit>,
     /// It looks as if a sandbox had denied it something.
     pub sandbox_denied: bool,
     /// Unix milliseconds.
@@ -123,6 +126,10 @@ struct State {
     memory: usize,
     next_seq: u64,
     totals: OutputTotals,
+    /// Bytes of output that are kept.
+    output_limit: u64,
+    /// There was more.
+    over_limit: bool,
     exit: Option<Exit>,
     closed: Option<u64>,
     /// The newest number in the spool.
@@ -150,9 +157,9 @@ pub struct OutputLog {
 }
 
 impl OutputLog {
-    /// The empty log of a process.
+    /// The empty log of a process that may write so many bytes.
     #[must_use]
-    pub fn new(id: ProcessId, budget: Arc<OutputBudget>) -> Arc<Self> {
+    pub fn new(id: ProcessId, budget: Arc<OutputBudget>, output_limit: Option<u64>) -> Arc<Self> {
         Arc::new(Self {
             id,
             state: Mutex::new(State {
@@ -161,6 +168,8 @@ impl OutputLog {
                 memory: 0,
                 next_seq: 1,
                 totals: OutputTotals::default(),
+                output_limit: output_limit.unwrap_or(u64::MAX),
+                over_limit: false,
                 exit: None,
                 closed: None,
                 spooled_to: 0,
@@ -193,16 +202,22 @@ impl OutputLog {
     // ---- writing: the actor alone ----
 
     /// Adds output, joined to the newest chunk while that has not been seen. Readers learn of it by
-    /// [`Self::announce`], so that one look at a stream is told once however many reads it takes. Returns how many
-    /// bytes may still be added before the pacing feed is a window behind.
+    /// [`Self::announce`], so that one look at a stream is told once however many reads it takes. What is beyond the
+    /// limit of output is not added. Returns how many bytes may still be added before the pacing feed is a window behind.
     pub(super) fn append(&self, stream: ExecOutputStream, bytes: &[u8]) -> u64 {
         let mut state = self.state();
+        let bytes = state.within_limit(bytes);
         if !bytes.is_empty() {
             let before = state.memory;
             state.append(stream, bytes);
             self.budget.add_memory(state.memory - before);
         }
         state.window()
+    }
+
+    /// Whether there was more output than is allowed.
+    pub(super) fn is_over_limit(&self) -> bool {
+        self.state().over_limit
     }
 
     /// The program is in a sandbox: from now on its output is looked at for denials.
@@ -215,18 +230,12 @@ impl OutputLog {
         self.tell(self.state());
     }
 
-    /// Records the end of the process.
-    pub(super) fn exited(
-        self: &Arc<Self>,
-        code: i32,
-        signal: Option<&'static str>,
-        reason: ExitReason,
-        at_ms: u64,
-    ) {
+    /// Records the end of the process. Its number and whether it looks like a denial are found out here.
+    pub(super) fn exited(self: &Arc<Self>, exit: Exit) {
         let mut state = self.state();
         let seq = state.number();
-        let sandbox_denied = state.denial.as_ref().is_some_and(|watch| watch.denied(code));
-        state.exit = Some(Exit { seq, code, signal, reason, sandbox_denied, at_ms });
+        let sandbox_denied = state.denial.as_ref().is_some_and(|watch| watch.denied(exit.code));
+        state.exit = Some(Exit { seq, sandbox_denied, ..exit });
         self.tell(state);
     }
 
@@ -536,6 +545,12 @@ impl State {
         let seq = self.next_seq;
         self.next_seq += 1;
         seq
+    }
+
+    fn within_limit<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let left = usize::try_from(self.output_limit - self.written()).unwrap_or(usize::MAX);
+        self.over_limit |= bytes.len() > left;
+        &bytes[..bytes.len().min(left)]
     }
 
     fn append(&mut self, stream: ExecOutputStream, bytes: &[u8]) {

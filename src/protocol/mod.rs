@@ -9,6 +9,7 @@ pub mod envelope;
 pub mod environment;
 pub mod fs;
 pub mod http;
+pub mod limits;
 mod method;
 pub mod process;
 pub mod salvage;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ByteChunk;
+use super::limits::{ProcessLimit, ProcessLimits};
 use super::method::{methods, notifications};
 use super::sandbox::{SandboxBackend, SandboxContext, SandboxGap};
 use crate::path_uri::PathUri;
@@ -162,46 +163,6 @@ pub struct StartOptions {
     /// Limits of the tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<ProcessLimits>,
-}
-
-/// Limits of a process tree; absent members do not limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ProcessLimits {
-    /// Memory of the tree, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_bytes: Option<u64>,
-    /// Processes of the tree.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub processes: Option<u64>,
-    /// Processor time, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_ms: Option<u64>,
-    /// Time from the start, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wall_ms: Option<u64>,
-    /// Bytes of output.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output_bytes: Option<u64>,
-    /// Open files of one process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub open_files: Option<u64>,
-}
-
-impl ProcessLimits {
-    /// The wire name of the first limit that is set.
-    #[must_use]
-    pub fn first_named(&self) -> Option<&'static str> {
-        let named = [
-            (self.memory_bytes, "memoryBytes"),
-            (self.processes, "processes"),
-            (self.cpu_ms, "cpuMs"),
-            (self.wall_ms, "wallMs"),
-            (self.output_bytes, "outputBytes"),
-            (self.open_files, "openFiles"),
-        ];
-        named.into_iter().find_map(|(limit, name)| limit.map(|_| name))
-    }
 }
 
 /// Params of `process/start`.
@@ -699,7 +660,7 @@ pub struct ExitedParams {
     pub reason: Option<ExitReason>,
     /// The limit that ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<String>,
+    pub limit: Option<ProcessLimit>,
 }
 
 /// Totals of the output as the process wrote it, in bytes.

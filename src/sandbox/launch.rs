@@ -20,8 +20,7 @@ use super::plan::{Failure, Plan, Program, REPORT_BYTES, Report, Stage};
 use super::prepare::{Jail, Measures, Prepared};
 use crate::spawn::inner::Inner;
 use crate::spawn::isolation::{Isolation, Namespaces};
-use crate::spawn::mark::RunMark;
-use crate::spawn::{Child, HIGHEST_INHERITED, Inherited, Launch, SpawnError, Stdio, spawn};
+use crate::spawn::{Child, HIGHEST_INHERITED, Inherited, Launch, SpawnError, Stdio, Tree, spawn};
 
 /// What of a run is no part of its plan.
 #[derive(Debug)]
@@ -30,8 +29,9 @@ pub struct Streams {
     pub stdio: Stdio,
     /// What the program inherits besides, as its plan says.
     pub inherited: Vec<Inherited>,
-    /// The mark of its tree.
-    pub mark: RunMark,
+    /// What its tree is known by, and what it may use. How many files may be open is a part of the plan, since the helper
+    /// needs some of its own.
+    pub tree: Tree,
 }
 
 /// Why a sandboxed program did not start. Nothing runs.
@@ -83,10 +83,11 @@ fn in_a_view(start: Launch, jail: Jail) -> Result<Child, LaunchError> {
         terminal: matches!(start.stdio, Stdio::Terminal(_)),
         absence: jail.absence,
         inherited: start.inherited.iter().map(|one| one.number).collect(),
+        open_files: start.tree.open_files,
         cwd,
     };
     let plan = Plan { view: jail.view, grants: jail.grants, filter: jail.filter, program };
-    let streams = Streams { stdio: start.stdio, inherited: start.inherited, mark: start.mark };
+    let streams = Streams { stdio: start.stdio, inherited: start.inherited, tree: start.tree };
     launch(&plan, streams, jail.namespaces)
 }
 
@@ -108,7 +109,7 @@ pub fn launch(plan: &Plan, streams: Streams, namespaces: Namespaces) -> Result<C
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(io::Error::from)?;
-    let Streams { stdio, mut inherited, mark } = streams;
+    let Streams { stdio, mut inherited, tree } = streams;
     let mut free = (3..=HIGHEST_INHERITED).filter(|number| !plan.program.inherited.contains(number));
     let mut numbers = Vec::new();
     for (fd, number) in [handed_over(plan)?, theirs].into_iter().zip(&mut free) {
@@ -124,7 +125,7 @@ pub fn launch(plan: &Plan, streams: Streams, namespaces: Namespaces) -> Result<C
         stdio: without_control(stdio)?,
         inherited,
         isolation: Isolation::Namespaces(namespaces),
-        mark,
+        tree: Tree { open_files: None, ..tree },
     })
     .map_err(LaunchError::Spawn)?;
     match hear(ours.as_fd()) {

@@ -87,6 +87,12 @@ impl Prepared {
         self.backend == Some(SandboxBackend::Landlock)
     }
 
+    /// Whether the program has an init of its own, which is one more process of the run.
+    #[must_use]
+    pub fn has_init(&self) -> bool {
+        matches!(self.measures, Measures::View(_))
+    }
+
     /// Takes what must be held until everything in the sandbox has ended.
     pub fn take_held(&mut self) -> Option<Held> {
         self.held.take()

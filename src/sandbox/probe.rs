@@ -11,8 +11,7 @@ use super::seccomp::{Filter, Sockets};
 use super::{REENTERED, WORD, gaps, landlock, launch};
 use crate::protocol::sandbox::{BackendReport, SandboxBackend, SandboxReport};
 use crate::spawn::isolation::Namespaces;
-use crate::spawn::mark::RunMark;
-use crate::spawn::{Inherited, SpawnError, Stdio};
+use crate::spawn::{Inherited, SpawnError, Stdio, Tree};
 
 /// The backends of this machine: what they are made of, or why they cannot be had.
 #[derive(Debug, Clone)]
@@ -106,7 +105,7 @@ fn streams() -> std::io::Result<launch::Streams> {
     Ok(launch::Streams {
         stdio: Stdio::Separate { stdin: null()?, stdout: null()?, stderr: null()? },
         inherited: vec![Inherited { fd: Arc::new(File::open("/proc/self/exe")?.into()), number: 3 }],
-        mark: RunMark::none(),
+        tree: Tree::none(),
     })
 }
 
@@ -128,6 +127,7 @@ fn plan() -> Plan {
             terminal: false,
             absence: Absence::Fails,
             inherited: vec![3],
+            open_files: None,
         },
     }
 }

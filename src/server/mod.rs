@@ -27,8 +27,9 @@ use crate::http_request::{HttpClient, HttpSettings};
 use crate::process::{SpoolSettings, end_scope};
 use crate::rpc::lines::Lines;
 use crate::sandbox::Sandboxes;
-use crate::session::{Executor, ExecutorSettings, SessionRegistry};
+use crate::session::{Executor, ExecutorSettings, LimitPolicy, SessionRegistry};
 use crate::snapshot::SnapshotSettings;
+use crate::spawn::cgroup::Hierarchy;
 use crate::spawn::mark::ServerMark;
 use crate::spawn::tree::Scope;
 
@@ -48,7 +49,11 @@ pub struct Server {
     drain: Duration,
     grace: Duration,
     mark: ServerMark,
+    groups: Option<Arc<Hierarchy>>,
 }
+
+/// What runs are confined and limited by.
+pub type Confinement = (Arc<Sandboxes>, LimitPolicy);
 
 /// How a server is told to end.
 #[derive(Debug, Clone, Default)]
@@ -82,7 +87,7 @@ impl Server {
         settings: &Settings,
         mark: ServerMark,
         environment: Vec<(OsString, OsString)>,
-        sandboxes: Arc<Sandboxes>,
+        confinement: Confinement,
     ) -> Result<Self, SetupError> {
         let config = &settings.config;
         let mut listeners = Vec::new();
@@ -93,7 +98,8 @@ impl Server {
         let is_exposed = listeners.iter().any(|listener| !listener.is_local());
         let authentication = Authentication::new(settings, is_exposed, variable)?;
         let notice = authentication.notice().map(str::to_owned);
-        let shared = shared(config, mark, &environment, sandboxes);
+        let groups = confinement.1.groups().cloned();
+        let shared = shared(config, mark, &environment, confinement);
         let connections = TaskTracker::new();
         let seats = Arc::new(Semaphore::new(config.server.max_connections.get()));
         let site = |listener: &BoundListener| {
@@ -124,6 +130,7 @@ impl Server {
             drain: config.server.drain_ms,
             grace: config.process.grace_ms,
             mark,
+            groups,
         })
     }
 
@@ -152,8 +159,8 @@ impl Server {
         self.shared.shutdown.cancel();
         self.connections.close();
         let goodbyes = tokio::time::timeout(GOODBYES, self.connections.wait());
-        let ends =
-            end_everything(&self.shared.registry, self.mark, self.grace, self.drain, &shutdown.at_once);
+        let owned = Owned { mark: self.mark, groups: self.groups };
+        let ends = end_everything(&self.shared.registry, owned, self.grace, self.drain, &shutdown.at_once);
         let _ = tokio::join!(goodbyes, ends);
     }
 }
@@ -166,7 +173,7 @@ fn shared(
     config: &Config,
     mark: ServerMark,
     environment: &[(OsString, OsString)],
-    sandboxes: Arc<Sandboxes>,
+    (sandboxes, limits): Confinement,
 ) -> Arc<Shared> {
     let variable = |name: &str| find(environment, name);
     let info = environment_info::gather(variable, config.snapshot.enabled);
@@ -174,7 +181,7 @@ fn shared(
     let codex_home = variable("CODEX_HOME").filter(|home| !home.is_empty()).map(Into::into);
     let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
     let executor = Executor::new(
-        executor_settings(config, &variable),
+        executor_settings(config, limits, &variable),
         mark,
         environment.to_vec(),
         Arc::clone(&sandboxes),
@@ -202,7 +209,7 @@ fn http_settings(config: &Config, environment: &[(OsString, OsString)]) -> HttpS
     }
 }
 
-fn executor_settings(config: &Config, variable: Variables<'_>) -> ExecutorSettings {
+fn executor_settings(config: &Config, limits: LimitPolicy, variable: Variables<'_>) -> ExecutorSettings {
     let configured = config.process.spool_dir.clone();
     let directories = match configured {
         Some(directory) => vec![directory],
@@ -220,6 +227,8 @@ fn executor_settings(config: &Config, variable: Variables<'_>) -> ExecutorSettin
         },
         max_processes: config.limits.processes,
         max_processes_per_session: config.limits.processes_per_session,
+        limits,
+        child_oom_score_adj: u16::try_from(config.limits.child_oom_score_adj).unwrap_or(u16::MAX),
         snapshots: SnapshotSettings {
             enabled: config.snapshot.enabled,
             capture_limit: config.snapshot.capture_ms,
@@ -229,10 +238,16 @@ fn executor_settings(config: &Config, variable: Variables<'_>) -> ExecutorSettin
     }
 }
 
+/// What everything that a server started is known by.
+struct Owned {
+    mark: ServerMark,
+    groups: Option<Arc<Hierarchy>>,
+}
+
 /// Ends all sessions, and at the end of the drain whatever is left.
 async fn end_everything(
     registry: &SessionRegistry,
-    mark: ServerMark,
+    owned: Owned,
     grace: Duration,
     drain: Duration,
     at_once: &CancellationToken,
@@ -242,7 +257,12 @@ async fn end_everything(
         _ = tokio::time::timeout(drain, registry.end_all(grace)) => {}
         () = at_once.cancelled() => {}
     }
-    end_scope(Scope { marks: mark.range(), descendants: true, ..Scope::default() }, Duration::ZERO).await;
+    let group = owned.groups.as_ref().map(|groups| groups.runs().clone());
+    let scope = Scope { group, marks: owned.mark.range(), descendants: true, ..Scope::default() };
+    end_scope(scope, Duration::ZERO).await;
+    if let Some(groups) = owned.groups {
+        let _ = tokio::task::spawn_blocking(move || groups.end()).await;
+    }
 }
 
 /// Serves one connection on standard input and output, until the input ends or `shutdown`.
@@ -250,11 +270,12 @@ pub async fn serve_stdio(
     settings: &Settings,
     mark: ServerMark,
     environment: Vec<(OsString, OsString)>,
-    sandboxes: Arc<Sandboxes>,
+    confinement: Confinement,
     shutdown: Shutdown,
 ) {
     let config = &settings.config;
-    let shared = shared(config, mark, &environment, sandboxes);
+    let owned = Owned { mark, groups: confinement.1.groups().cloned() };
+    let shared = shared(config, mark, &environment, confinement);
     let registry = Arc::clone(&shared.registry);
     let transport = Lines::new(tokio::io::stdin(), tokio::io::stdout());
     let stop = shared.shutdown.clone();
@@ -264,7 +285,7 @@ pub async fn serve_stdio(
         () = async { shutdown.begin.cancelled().await; stop.cancel() } => {}
     }
     let (grace, drain) = (config.process.grace_ms, config.server.drain_ms);
-    end_everything(&registry, mark, grace, drain, &shutdown.at_once).await;
+    end_everything(&registry, owned, grace, drain, &shutdown.at_once).await;
 }
 
 /// Whether the settings ask for standard input and output instead of sockets.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::LimitPolicy;
 use crate::process::{OutputBudget, SpoolSettings, StartFailure, StartFailureKind};
 use crate::sandbox::Sandboxes;
 use crate::snapshot::{SnapshotCache, SnapshotSettings};
@@ -27,6 +28,10 @@ pub struct ExecutorSettings {
     pub max_processes: NonZeroUsize,
     /// Live processes of one session.
     pub max_processes_per_session: NonZeroUsize,
+    /// Limits of runs, and what holds them to these.
+    pub limits: LimitPolicy,
+    /// How much sooner processes are killed than this one when memory runs out, 0 to 1000.
+    pub child_oom_score_adj: u16,
     /// Remembered states of shells.
     pub snapshots: SnapshotSettings,
 }
@@ -44,6 +49,8 @@ impl Default for ExecutorSettings {
             },
             max_processes: count(8192),
             max_processes_per_session: count(4096),
+            limits: LimitPolicy::default(),
+            child_oom_score_adj: 500,
             snapshots: SnapshotSettings::default(),
         }
     }

@@ -8,6 +8,7 @@ use super::table::{Enforced, Entry, Given, Request, Table};
 use super::{ConnectionId, Session};
 use crate::process::actor::Actor;
 use crate::process::{Process, StartFailure, env};
+use crate::protocol::limits::ProcessLimits;
 use crate::protocol::process::{ExecParams, ProcessId, StartParams, StartResult, TerminalSize};
 use crate::sandbox::SandboxError;
 use crate::snapshot::{Answer, Shell};
@@ -84,7 +85,7 @@ impl Session {
         params: StartParams,
         origin: ConnectionId,
     ) -> Result<Started, StartError> {
-        check(&params)?;
+        let limits = self.check(&params)?;
         let request = Arc::new(Request::of(&params, origin));
         loop {
             let mut settled = self.start_settled.subscribe();
@@ -92,7 +93,8 @@ impl Session {
                 Reserved::New(live) => {
                     let reservation = Reservation::of(self, &params);
                     let state = self.shell_state(&params).await?;
-                    let launch = tokio::spawn(Arc::clone(self).launch(params, live, reservation, state));
+                    let launch =
+                        tokio::spawn(Arc::clone(self).launch(params, limits, live, reservation, state));
                     return launch.await.unwrap_or(Err(StartError::SessionEnded));
                 }
                 Reserved::Existing(Existing::Present(process, given)) => {
@@ -115,7 +117,7 @@ impl Session {
         if !matches!(self.table().get(&params.exec.process_id), Some(Entry::Present { .. })) {
             return None;
         }
-        if let Err(error) = check(params) {
+        if let Err(error) = self.check(params) {
             return Some(Err(error));
         }
         let request = Request::of(params, origin);
@@ -126,6 +128,12 @@ impl Session {
             Ok(Some(Existing::Starting) | None) => None,
             Err(error) => Some(Err(error)),
         }
+    }
+
+    /// The limits of a start that can be right.
+    fn check(&self, params: &StartParams) -> Result<ProcessLimits, StartError> {
+        check(params)?;
+        self.executor.settings().limits.resolve(params.options.limits.as_ref())
     }
 
     fn already_started(
@@ -165,6 +173,7 @@ impl Session {
     async fn launch(
         self: Arc<Self>,
         params: StartParams,
+        limits: ProcessLimits,
         live: Live,
         reservation: Reservation,
         state: Option<Answer>,
@@ -175,7 +184,7 @@ impl Session {
             sandbox: Enforced::by(sandbox.as_ref()),
             shell_snapshot: state.as_ref().map(Answer::report),
         };
-        let started = Process::start(spec, self.mark.run(), self.executor.output(), sandbox).await;
+        let started = Process::start(spec, self.terms(limits), self.executor.output(), sandbox).await;
         let (process, actor) = started.inspect_err(|failure| self.executor.hear_of(failure))?;
         let end = self.table().fill(&process, given.clone());
         drop(reservation);
@@ -276,9 +285,6 @@ fn check(params: &StartParams) -> Result<(), StartError> {
             return invalid("`size`: rows and cols must be 1 to 65535".to_owned());
         }
         _ => {}
-    }
-    if let Some(limit) = params.options.limits.and_then(|limits| limits.first_named()) {
-        return invalid(format!("`limits.{limit}` cannot be enforced: this server has no process limits"));
     }
     if let Some(snapshot) = &exec.shell_snapshot {
         if !SCOPE_BYTES.contains(&snapshot.scope_id.len()) {

@@ -12,6 +12,7 @@ mod endurance;
 mod inside;
 mod jailed;
 mod leftovers;
+mod limits;
 mod listeners;
 mod output;
 mod sessions;

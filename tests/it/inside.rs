@@ -13,9 +13,10 @@ use exec_server::config::{Flag, load};
 use exec_server::sandbox::networked::NetworkedRun;
 use exec_server::sandbox::{SandboxSettings, Sandboxes};
 use exec_server::server::{Server, Shutdown};
+use exec_server::session::LimitPolicy;
 use exec_server::spawn::isolation::Isolation;
 use exec_server::spawn::mark::ServerMark;
-use exec_server::spawn::{Child, Launch, Stdio, reaper, spawn};
+use exec_server::spawn::{Child, Launch, Stdio, Tree, reaper, spawn};
 use rustix::pipe::{PipeFlags, pipe_with};
 use test_case::test_case;
 
@@ -77,7 +78,10 @@ impl Place {
         let sandboxes = Sandboxes::new(SandboxSettings::default());
         let mark = ServerMark::new();
         let settings = load(&flags, [], None).unwrap();
-        let server = Server::bind(&settings, mark, Vec::new(), Arc::clone(&sandboxes)).await.unwrap();
+        let server =
+            Server::bind(&settings, mark, Vec::new(), (Arc::clone(&sandboxes), LimitPolicy::default()))
+                .await
+                .unwrap();
         let target = server.urls()[0].trim_start_matches("ws://").to_owned();
         Self { sandboxes, mark, server: Some(server), target, home }
     }
@@ -121,7 +125,7 @@ impl Place {
                 stdout: theirs,
                 stderr: std::io::stderr().as_fd().try_clone_to_owned().unwrap(),
             },
-            mark: self.mark.session().run(),
+            tree: Tree { mark: self.mark.session().run(), ..Tree::none() },
         };
         Client { child: spawn(launch).unwrap(), output: BufReader::new(output.into()) }
     }
