@@ -16,6 +16,7 @@ pub mod fuzzing;
 pub mod helper;
 pub mod http_request;
 pub mod local;
+pub mod memory;
 pub mod path_uri;
 pub mod policy;
 pub mod process;

@@ -13,6 +13,7 @@ type Module = (&'static str, &'static [&'static str]);
 const ROWS: &[&[Module]] = &[
     &[("path_uri", &[]), ("protocol", &["path_uri"]), ("policy", &["protocol", "path_uri"])],
     &[
+        ("memory", &[]),
         ("fsops", &["path_uri"]),
         ("rpc", &["protocol"]),
         ("config", &["policy", "protocol"]),
@@ -23,14 +24,14 @@ const ROWS: &[&[Module]] = &[
     &[("spawn", &[])],
     &[("sandbox", &["spawn", "policy", "protocol"]), ("doctor", &["sandbox", "protocol"])],
     &[
-        ("process", &["sandbox", "spawn", "protocol"]),
+        ("process", &["sandbox", "spawn", "memory", "protocol"]),
         ("fs", &["fsops", "sandbox", "policy", "spawn", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
         ("snapshot", &["process", "sandbox", "spawn", "protocol"]),
     ],
     &[
-        ("session", &["snapshot", "process", "sandbox", "spawn", "path_uri", "protocol"]),
-        ("http_request", &["policy", "protocol"]),
+        ("session", &["snapshot", "process", "sandbox", "spawn", "memory", "path_uri", "protocol"]),
+        ("http_request", &["memory", "policy", "protocol"]),
     ],
     &[(
         "error_map",
@@ -49,6 +50,7 @@ const ROWS: &[&[Module]] = &[
                 "sandbox",
                 "spawn",
                 "backend",
+                "memory",
                 "path_uri",
                 "protocol",
             ],
@@ -67,6 +69,7 @@ const ROWS: &[&[Module]] = &[
                 "spawn",
                 "environment_info",
                 "config",
+                "memory",
                 "rpc",
                 "path_uri",
                 "protocol",

@@ -92,6 +92,9 @@ const TIMEOUT: Bounds = 1..=LONGEST_MS;
 /// What a limit of a run may be.
 const LIMIT: Bounds = 1..=i64::MAX;
 
+/// Less would be used up by a few ordinary requests.
+const MEMORY: Bounds = 1 << 20..=i64::MAX;
+
 /// As the kernel has it.
 const OOM_SCORE: Bounds = 0..=1000;
 
@@ -182,6 +185,10 @@ schema! {
         processes: NonZeroUsize = count(8192);
         /// Live processes of one session.
         processes_per_session: NonZeroUsize = count(4096);
+        /// Bytes that the server's own buffers may hold together: output in memory, requests, answers, HTTP bodies. When
+        /// they do, output goes to disk, whoever makes more waits, and starts are refused. Empty: no limit but those of
+        /// each kind.
+        memory_bytes: Option<u64>, in MEMORY = None;
         /// The cgroup that is divided among the runs, so that their limits hold and each can be ended as a whole: `auto`
         /// is the server's own if it was delegated to it, `off` none; or the directory of one that the server may have.
         cgroup: CgroupChoice = CgroupChoice::Auto;

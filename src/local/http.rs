@@ -7,6 +7,7 @@ use crate::backend::{
 };
 use crate::error_map::IntoErrorObject;
 use crate::http_request::{self, HttpError, HttpSettings, Room, StreamedBody};
+use crate::memory::MemoryBudget;
 
 /// Decoded bytes of a body that is taken whole, as from a server.
 const MAX_BUFFERED: u64 = 44 << 20;
@@ -30,7 +31,10 @@ impl LocalHttpClient {
             deny: Vec::new(),
             environment: std::env::vars_os().collect(),
         };
-        Self { client: Arc::new(http_request::HttpClient::new(settings)), room: Room::new(LARGE_BODIES) }
+        Self {
+            client: Arc::new(http_request::HttpClient::new(settings)),
+            room: Room::new(LARGE_BODIES, MemoryBudget::new(None)),
+        }
     }
 
     async fn whole(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {

@@ -170,7 +170,7 @@ impl Process {
                     Source::pipe(ExecOutputStream::Stdout, stdout)?,
                     Source::pipe(ExecOutputStream::Stderr, stderr)?,
                 ];
-                (Stdin::new(stdin), None, sources)
+                (Stdin::new(stdin, log.memory()), None, sources)
             }
             Ends::Terminal { terminal, stream } => {
                 streams.push(stream);
@@ -180,7 +180,11 @@ impl Process {
                     Interest::READABLE | Interest::WRITABLE,
                 )?;
                 let endpoint = Arc::new(endpoint);
-                (Stdin::new(Some(Arc::clone(&endpoint))), Some(terminal), vec![Source::terminal(endpoint)])
+                (
+                    Stdin::new(Some(Arc::clone(&endpoint)), log.memory()),
+                    Some(terminal),
+                    vec![Source::terminal(endpoint)],
+                )
             }
         };
         let process = Arc::new(Self {

@@ -15,6 +15,7 @@ use super::denial::DenialWatch;
 use super::feed::Feed;
 use super::lost::LostLedger;
 use super::spool::Spool;
+use crate::memory::MemoryBudget;
 use crate::protocol::limits::ProcessLimit;
 use crate::protocol::process::{ExecOutputStream, ExitReason, LostOutput, OutputTotals, ProcessId};
 
@@ -150,6 +151,8 @@ pub struct OutputLog {
     state: Mutex<State>,
     /// Locked on blocking threads only, and never while `state` is held; `state` may be taken inside it.
     spool: Mutex<Option<Spool>>,
+    /// Held while chunks leave memory, which others may want of a log than its actor. Locked before the other two.
+    spilling: Mutex<()>,
     news: watch::Sender<u64>,
     /// The pacing feed has taken something, or gone.
     pub(super) room: Notify,
@@ -160,7 +163,7 @@ impl OutputLog {
     /// The empty log of a process that may write so many bytes.
     #[must_use]
     pub fn new(id: ProcessId, budget: Arc<OutputBudget>, output_limit: Option<u64>) -> Arc<Self> {
-        Arc::new(Self {
+        let log = Arc::new(Self {
             id,
             state: Mutex::new(State {
                 chunks: VecDeque::new(),
@@ -180,10 +183,18 @@ impl OutputLog {
                 cursors: Vec::new(),
             }),
             spool: Mutex::new(None),
+            spilling: Mutex::new(()),
             news: watch::Sender::new(0),
             room: Notify::new(),
             budget,
-        })
+        });
+        log.budget.add_open(&log);
+        log
+    }
+
+    /// What all buffers of its server share.
+    pub(super) fn memory(&self) -> &Arc<MemoryBudget> {
+        self.budget.memory()
     }
 
     /// The process.
@@ -277,7 +288,7 @@ impl OutputLog {
         self.state().window()
     }
 
-    // ---- leaving memory: the actor, on a blocking thread ----
+    // ---- leaving memory: on blocking threads ----
 
     /// Whether chunks should leave memory.
     pub(super) fn wants_spill(&self) -> bool {
@@ -294,6 +305,7 @@ impl OutputLog {
 
     /// [`Self::spill`] of this log alone, of `all` its chunks or as many as necessary.
     pub(super) fn spill_some(&self, all: bool) {
+        let _one_at_a_time = self.spilling.lock().unwrap_or_else(PoisonError::into_inner);
         let (batch, before, spool_on) = {
             let mut state = self.state();
             let spool_on = self.budget.spool.per_process > 0 && !state.spool_broken;

@@ -24,6 +24,7 @@ use crate::config::{Config, Settings, state_dir};
 use crate::environment_config::EnvironmentConfig;
 use crate::environment_info;
 use crate::http_request::{HttpClient, HttpSettings};
+use crate::memory::MemoryBudget;
 use crate::process::{SpoolSettings, end_scope};
 use crate::rpc::lines::Lines;
 use crate::sandbox::Sandboxes;
@@ -180,8 +181,9 @@ fn shared(
     let home = environment_info::home(&info);
     let codex_home = variable("CODEX_HOME").filter(|home| !home.is_empty()).map(Into::into);
     let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
+    let memory = MemoryBudget::new(config.limits.memory_bytes);
     let executor = Executor::new(
-        executor_settings(config, limits, &variable),
+        ExecutorSettings { memory: Arc::clone(&memory), ..executor_settings(config, limits, &variable) },
         mark,
         environment.to_vec(),
         Arc::clone(&sandboxes),
@@ -189,6 +191,7 @@ fn shared(
     Arc::new(Shared {
         registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
         info,
+        memory,
         sandboxes,
         config: Arc::new(EnvironmentConfig::new(home, codex_home, hostname)),
         http: Arc::new(HttpClient::new(http_settings(config, environment))),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::LimitPolicy;
+use crate::memory::MemoryBudget;
 use crate::process::{OutputBudget, SpoolSettings, StartFailure, StartFailureKind};
 use crate::sandbox::Sandboxes;
 use crate::snapshot::{SnapshotCache, SnapshotSettings};
@@ -28,6 +29,8 @@ pub struct ExecutorSettings {
     pub max_processes: NonZeroUsize,
     /// Live processes of one session.
     pub max_processes_per_session: NonZeroUsize,
+    /// What all buffers may hold together.
+    pub memory: Arc<MemoryBudget>,
     /// Limits of runs, and what holds them to these.
     pub limits: LimitPolicy,
     /// How much sooner processes are killed than this one when memory runs out, 0 to 1000.
@@ -49,6 +52,7 @@ impl Default for ExecutorSettings {
             },
             max_processes: count(8192),
             max_processes_per_session: count(4096),
+            memory: MemoryBudget::new(None),
             limits: LimitPolicy::default(),
             child_oom_score_adj: 500,
             snapshots: SnapshotSettings::default(),
@@ -78,7 +82,8 @@ impl Executor {
         environment: Vec<(OsString, OsString)>,
         sandboxes: Arc<Sandboxes>,
     ) -> Arc<Self> {
-        let output = OutputBudget::new(MEMORY_FOR_OUTPUT, settings.spool.clone());
+        let output =
+            OutputBudget::new(MEMORY_FOR_OUTPUT, Arc::clone(&settings.memory), settings.spool.clone());
         let snapshots = SnapshotCache::new(settings.snapshots.cache_bytes);
         Arc::new(Self {
             settings,
@@ -118,6 +123,14 @@ impl Executor {
 
     pub(super) fn output(&self) -> Arc<OutputBudget> {
         Arc::clone(&self.output)
+    }
+
+    /// Lets output leave memory if all of it is used up.
+    pub(super) async fn relieve(&self) {
+        if self.settings.memory.is_full() {
+            let output = self.output();
+            let _ = tokio::task::spawn_blocking(move || output.relieve()).await;
+        }
     }
 
     pub(super) fn snapshots(&self) -> &Arc<SnapshotCache> {

@@ -87,6 +87,7 @@ impl Session {
     ) -> Result<Started, StartError> {
         let limits = self.check(&params)?;
         let request = Arc::new(Request::of(&params, origin));
+        self.executor.relieve().await;
         loop {
             let mut settled = self.start_settled.subscribe();
             match self.reserve(&params.exec.process_id, &request)? {
@@ -161,6 +162,13 @@ impl Session {
         }
         if table.len() >= limit + RECORDS {
             return Err(StartError::Limit { what: "records of ended processes", max: limit + RECORDS });
+        }
+        let memory = &self.executor.settings().memory;
+        if let Some(max) = memory.limit().filter(|_| memory.is_full()) {
+            return Err(StartError::Limit {
+                what: "bytes in the server's buffers (limits.memory_bytes)",
+                max,
+            });
         }
         let Some(live) = self.executor.admit() else {
             let max = self.executor.settings().max_processes.get();

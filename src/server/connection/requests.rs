@@ -47,6 +47,7 @@ impl<T: Transport> Connection<T> {
                 self.reply(answers::failure(&RequestId::UNREADABLE, &error));
             }
         }
+        self.hold = None;
         Ok(())
     }
 
@@ -298,7 +299,7 @@ impl<T: Transport> Connection<T> {
             Some(outcome) => self.reply(answers::read(&id, &outcome)),
             None => {
                 self.waits += 1;
-                self.tasks.spawn(work::read(id, process, request, wait, Arc::clone(&self.tools.large)));
+                self.tasks.spawn(work::read(id, process, request, wait, self.tools.clone()));
             }
         }
     }

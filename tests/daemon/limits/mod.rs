@@ -1,6 +1,7 @@
 //! Limits of runs: each is used up by real processes. Only the culprit ends, whole, and the report names the limit.
 
 mod cgroups;
+mod memory;
 mod settings;
 
 use std::time::{Duration, Instant};
