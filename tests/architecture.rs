@@ -22,7 +22,7 @@ const ROWS: &[&[Module]] = &[
         ("environment_info", &["path_uri", "protocol"]),
     ],
     &[("spawn", &[])],
-    &[("sandbox", &["spawn", "policy", "protocol"]), ("doctor", &["sandbox", "protocol"])],
+    &[("sandbox", &["spawn", "policy", "protocol"]), ("doctor", &["sandbox", "spawn", "protocol"])],
     &[
         ("process", &["sandbox", "spawn", "memory", "protocol"]),
         ("fs", &["fsops", "sandbox", "policy", "spawn", "protocol", "path_uri"]),
