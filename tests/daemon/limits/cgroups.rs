@@ -228,6 +228,30 @@ async fn the_next_server_ends_what_a_dead_one_has_left() {
     drop((beside, next));
 }
 
+/// As the filters of container engines do: they answer `ENOSYS` to `clone3`.
+const NO_CLONE3: &str = "import ctypes, os, struct, sys\n\
+    rules = [(0x20, 0, 0, 0), (0x15, 0, 1, 435), (0x06, 0, 0, 0x50026), (0x06, 0, 0, 0x7fff0000)]\n\
+    code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *rule) for rule in rules))\n\
+    program = struct.pack('HxxxxxxQ', len(rules), ctypes.addressof(code))\n\
+    libc = ctypes.CDLL(None, use_errno=True)\n\
+    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0\n\
+    os.execv(sys.argv[1], sys.argv[1:])\n";
+
+#[tokio::test]
+async fn a_child_that_cannot_be_made_in_its_cgroup_moves_there() {
+    let Some(cgroup) = Cgroup::with(&[]) else { return };
+    let setup = Daemon::setup().set("limits.cgroup", cgroup.path());
+    let daemon = setup.wrapper(&["python3", "-c", NO_CLONE3]).start().await;
+    let client = daemon.client().await;
+    for sandbox in [Value::Null, read_only("restricted")] {
+        let start = Start::argv(["cat", "/proc/self/cgroup"]).with("sandbox", sandbox.clone());
+        let text = client.run(&start).await.text();
+        assert!(text.contains("/runs-"), "{text}");
+        let culprit = limited(BUSY, json!({"cpuMs": 200})).with("sandbox", sandbox);
+        ends_alone(&client, culprit, "cpuMs").await;
+    }
+}
+
 /// Two at once divide one cgroup without getting in each other's way.
 #[tokio::test]
 async fn servers_can_share_a_cgroup() {
