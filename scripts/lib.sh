@@ -27,3 +27,11 @@ need() {
     done
     [ "${#missing[@]}" = 0 ] || install_packages "${missing[@]}"
 }
+
+# Builds that follow have no trace of where and when: paths are those of a checkout in /src, times are the commit's.
+reproducible() {
+    local cargo_home=${CARGO_HOME:-$HOME/.cargo}
+    export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=/src --remap-path-prefix=$cargo_home=/cargo"
+    SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+    export SOURCE_DATE_EPOCH
+}

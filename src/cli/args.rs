@@ -9,12 +9,15 @@ use super::help;
 pub use super::serve_args::ServeArgs;
 use crate::protocol::process::ProcessSignal;
 
+/// The version, and the commit that it is built from.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("EXEC_SERVER_COMMIT"), ")");
+
 /// Runs processes and serves files for coding agents, over JSON-RPC on WebSocket.
 ///
 /// Without a command it serves: an agent connects, starts programs, follows their output and reads and changes files.
 /// Sessions outlive their connections, so an agent that was cut off finds its processes again.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
-#[command(name = "exec-server", version, after_long_help = help::SERVE, args_conflicts_with_subcommands = true)]
+#[command(name = "exec-server", version = VERSION, after_long_help = help::SERVE, args_conflicts_with_subcommands = true)]
 pub struct Cli {
     /// What to do instead of serving.
     #[command(subcommand)]
@@ -35,6 +38,25 @@ pub enum Command {
     },
     /// Say what this machine can do for the server, and how to make it do more.
     Doctor(Box<DoctorArgs>),
+    /// Ask a server on this machine whether it is ready.
+    Health(Box<HealthArgs>),
+    /// Make tokens for clients.
+    Token {
+        /// What about them.
+        #[command(subcommand)]
+        command: TokenCommand,
+    },
+    /// Print what a shell needs to complete commands and flags.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page.
+    Man {
+        /// Of one command instead of the program.
+        #[arg(value_name = "COMMAND")]
+        command: Option<String>,
+    },
     /// Run a program on a server, as if it ran here.
     Run(RunArgs),
     /// Copy files to or from a server.
@@ -45,6 +67,25 @@ pub enum Command {
     Logs(LogsArgs),
     /// End a process with all that came of it, or signal it.
     Kill(KillArgs),
+}
+
+/// What to do with tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum TokenCommand {
+    /// Make a token of 256 random bits, and print it unless it is to be written.
+    #[command(after_long_help = help::TOKEN)]
+    New(NewTokenArgs),
+}
+
+/// Arguments of `token new`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct NewTokenArgs {
+    /// Write it to a new file, for its owner only.
+    #[arg(long, value_name = "FILE", conflicts_with = "state_dir")]
+    pub out: Option<PathBuf>,
+    /// Write it to the file `token` of a state directory, where a server looks for one that it needs.
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
 }
 
 /// What to do with settings.
@@ -63,6 +104,18 @@ pub struct DoctorArgs {
     #[arg(long)]
     pub json: bool,
     /// How the server would serve.
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
+
+/// Arguments of `health`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_long_help = help::HEALTH)]
+pub struct HealthArgs {
+    /// The address to ask, as in --listen. Without it the first one of the settings.
+    #[arg(long)]
+    pub url: Option<String>,
+    /// How the server serves.
     #[command(flatten)]
     pub serve: ServeArgs,
 }
@@ -201,6 +254,8 @@ mod tests {
             &["--help"][..],
             &["config", "check", "--help"],
             &["doctor", "--help"],
+            &["health", "--help"],
+            &["token", "new", "--help"],
             &["run", "--help"],
             &["cp", "--help"],
             &["ps", "--help"],
@@ -229,6 +284,9 @@ mod tests {
     #[test_case(&["cp", "f"]; "no destination")]
     #[test_case(&["logs"]; "no process")]
     #[test_case(&["config"]; "no config command")]
+    #[test_case(&["token"]; "no token command")]
+    #[test_case(&["token", "new", "--out", "x", "--state-dir", "y"]; "two places")]
+    #[test_case(&["completions", "csh"]; "another shell")]
     #[test_case(&["serve"]; "unknown command")]
     #[test_case(&["--listen", "stdio", "ps"]; "flags of serving before a command")]
     fn usage_errors(words: &[&str]) {

@@ -40,6 +40,27 @@ Examples:
 Exit codes: 0 every sandbox policy can be enforced, 1 some only with gaps or not at all, or the settings are wrong,
 2 wrong arguments, 3 none.";
 
+pub(super) const HEALTH: &str = "\
+Takes the same flags as serving, and reads the same settings, so that it finds the server that they make. It asks
+/readyz, for which no token and no certificate is needed, and waits 2 s at most.
+
+Examples:
+  exec-server health
+  exec-server health --url unix:/run/exec-server.sock
+  HEALTHCHECK CMD [\"exec-server\", \"health\"]
+
+Exit codes: 0 ready, 1 not ready, not there or not in time, or the settings are wrong, 2 wrong arguments.";
+
+pub(super) const TOKEN: &str = "\
+A file that is there is left alone. To rotate tokens without an interruption, add the new one as a line to the file of
+--ws-token-file, give it to the clients, and remove the old line; the server follows the file.
+
+Examples:
+  exec-server token new
+  exec-server token new --out /etc/exec-server/token
+  exec-server token new >> /etc/exec-server/tokens
+  exec-server token new --state-dir /var/lib/exec-server";
+
 pub(super) const RUN: &str = "\
 Input, output, signals and the exit code pass as if the program ran here. Over a connection that is lost and found
 again nothing is lost or repeated. The first two interrupts are the program's, the third ends its whole tree.

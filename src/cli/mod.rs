@@ -8,26 +8,30 @@ mod client;
 mod config_check;
 mod cp;
 mod doctor;
+mod health;
 mod help;
 mod kill;
 mod limits;
 mod local;
 mod logs;
+mod name_service;
+mod pages;
 mod ps;
 mod run;
 mod sandboxes;
 mod serve;
 mod serve_args;
 mod settings;
+mod signals;
 mod terminal;
+mod token;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::config::{ConfigError, LogFormat};
-use crate::telemetry;
-use args::{Cli, Command, ConfigCommand};
+use crate::config::ConfigError;
+use args::{Cli, Command, ConfigCommand, TokenCommand};
 
 const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
@@ -35,6 +39,7 @@ const USAGE: u8 = 2;
 /// Runs the program with the arguments and the environment of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    name_service::keep_to_what_is_linked();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return explain(&error),
@@ -50,25 +55,19 @@ pub fn main() -> ExitCode {
 
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
-        None => start(&cli.serve),
+        None => serve::serve(&cli.serve),
         Some(Command::Config { command: ConfigCommand::Check(args) }) => config_check::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
+        Some(Command::Health(args)) => health::run(&args),
+        Some(Command::Token { command: TokenCommand::New(args) }) => token::new(&args),
+        Some(Command::Completions { shell }) => pages::completions(shell),
+        Some(Command::Man { command }) => pages::man(command.as_deref()),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Cp(args)) => cp::run(&args),
         Some(Command::Ps(args)) => ps::run(args),
         Some(Command::Logs(args)) => logs::run(args),
         Some(Command::Kill(args)) => kill::run(args),
     }
-}
-
-fn start(args: &args::ServeArgs) -> anyhow::Result<ExitCode> {
-    let settings = settings::load(args)?;
-    let log = &settings.config.log;
-    telemetry::init(log.filter.to_filter(), log.format == LogFormat::Json)?;
-    for warning in &settings.warnings {
-        tracing::warn!("{warning}");
-    }
-    serve::serve(settings)
 }
 
 /// Help and version go to stdout with code 0, errors to stderr with code 2.

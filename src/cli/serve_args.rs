@@ -27,9 +27,27 @@ pub struct ServeArgs {
     /// What enforces sandbox policies.
     #[arg(long, value_name = "BACKEND", value_parser = PossibleValuesParser::new(BackendChoice::WORDS))]
     pub sandbox_backend: Option<String>,
+    /// HTTP proxy, as HOST:PORT, for the TCP connections of managed SOCKS listeners.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub tcp_upstream_proxy: Option<String>,
+    /// Let private destinations of managed networking go through upstream proxies as well.
+    #[arg(long)]
+    pub proxy_private_ips_via_upstream: bool,
     /// Form of log lines on stderr.
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(LogFormat::WORDS))]
     pub log_format: Option<String>,
+    /// Where to account for who did what: a file, or stderr.
+    #[arg(long, value_name = "FILE|stderr")]
+    pub audit_log: Option<String>,
+    /// PEM file of a certificate: serve TCP addresses over TLS, as wss://; re-read when it changes.
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    pub tls_cert: Option<String>,
+    /// PEM file of the certificate's private key.
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    pub tls_key: Option<String>,
+    /// PEM file of authorities that must have signed the certificates of clients.
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    pub tls_client_ca: Option<String>,
     /// How clients authenticate. Default: not at all on loopback and unix sockets, by a generated token elsewhere.
     #[arg(
         long,
@@ -66,11 +84,18 @@ impl ServeArgs {
             ("--listen", "server.listen", &self.listen),
             ("--ws-token-sha256", "auth.token_sha256", &self.ws_token_sha256),
         ];
+        let private = self.proxy_private_ips_via_upstream.then(|| "true".to_owned());
         let words = [
             ("--concurrent-requests", "server.concurrent_requests", &self.concurrent_requests),
             ("--state-dir", "server.state_dir", &self.state_dir),
             ("--sandbox-backend", "sandbox.backend", &self.sandbox_backend),
+            ("--tcp-upstream-proxy", "network.tcp_upstream_proxy", &self.tcp_upstream_proxy),
+            ("--proxy-private-ips-via-upstream", "network.private_ips_via_upstream", &private),
             ("--log-format", "log.format", &self.log_format),
+            ("--audit-log", "log.audit", &self.audit_log),
+            ("--tls-cert", "tls.cert", &self.tls_cert),
+            ("--tls-key", "tls.key", &self.tls_key),
+            ("--tls-client-ca", "tls.client_ca", &self.tls_client_ca),
             ("--ws-auth", "auth.mode", &self.ws_auth),
             ("--ws-token-file", "auth.token_file", &self.ws_token_file),
             ("--ws-shared-secret-file", "auth.shared_secret_file", &self.ws_shared_secret_file),
@@ -125,6 +150,9 @@ mod tests {
             "server.state_dir" => ["--state-dir", "/x"],
             "sandbox.backend" => ["--sandbox-backend", "landlock"],
             "log.format" => ["--log-format", "json"],
+            "network.tcp_upstream_proxy" => ["--tcp-upstream-proxy", "proxy:3128"],
+            "network.private_ips_via_upstream" => ["--proxy-private-ips-via-upstream", "--log-format=text"],
+            "log.audit" => ["--audit-log", "stderr"],
             _ => ["--set", "limits.processes=1"],
         };
         for key in [
@@ -133,6 +161,9 @@ mod tests {
             "server.state_dir",
             "sandbox.backend",
             "log.format",
+            "network.tcp_upstream_proxy",
+            "network.private_ips_via_upstream",
+            "log.audit",
         ] {
             let settings = settings(&words(key)).unwrap();
             assert_eq!(settings.origin(key).to_string(), format!("flag {}", words(key)[0]));
@@ -142,6 +173,9 @@ mod tests {
         assert_eq!(settings(&capability).unwrap().config.auth.token_sha256.len(), 2);
         let file = ["--ws-auth", "capability-token", "--ws-token-file", "f"];
         assert!(settings(&file).is_ok());
+        let tls = ["--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "a"];
+        let tls = settings(&tls).unwrap().config.tls;
+        assert_eq!([tls.cert, tls.key, tls.client_ca], ["c", "k", "a"].map(|path| Some(path.into())));
         let signed = [
             "--ws-auth",
             "signed-bearer-token",
@@ -182,6 +216,7 @@ mod tests {
     }
 
     #[test_case(&["--listen", ""]; "empty address")]
+    #[test_case(&["--listen", "wss://127.0.0.1:0"]; "an encrypted address without a certificate")]
     #[test_case(&["--ws-max-clock-skew-seconds", "9223372036854775808"]; "large skew")]
     #[test_case(&["--set", "server.concurrent_requests=0"]; "bad value by set")]
     #[test_case(&["--set", "sandbox.accept_gaps=outsideMetadata,everything"]; "unknown gap")]

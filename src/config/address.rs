@@ -9,12 +9,14 @@ const MAX_SOCKET_PATH: usize = 107;
 /// Where to listen, as it is written in `--listen`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// WebSocket over TCP.
+    /// WebSocket over TCP; with TLS, if there is a certificate.
     Tcp {
         /// The address or name to bind.
         host: Host,
         /// 0 lets the kernel choose.
         port: u16,
+        /// Written `wss://`: never without TLS.
+        secure: bool,
     },
     /// WebSocket over a unix socket at an absolute path.
     Unix(PathBuf),
@@ -52,10 +54,8 @@ pub enum AddressError {
     )]
     Path,
     #[error(
-        "wss:// needs TLS: it comes with certificate settings, which this version does not have; expected ws://HOST:PORT"
+        "the scheme must be ws:// or wss:// in lower case; expected ws://HOST:PORT, unix:/absolute/path or stdio"
     )]
-    Tls,
-    #[error("the scheme must be ws:// in lower case; expected ws://HOST:PORT, unix:/absolute/path or stdio")]
     Scheme,
     #[error("a unix socket is written unix:/absolute/path, with one slash after the colon")]
     UnixPath,
@@ -77,9 +77,9 @@ impl FromStr for ListenAddress {
             return unix(path);
         }
         match text.split_once("://") {
-            None => tcp(text),
-            Some(("ws", rest)) => tcp(rest),
-            Some(("wss", _)) => Err(AddressError::Tls),
+            None => tcp(text, false),
+            Some(("ws", rest)) => tcp(rest, false),
+            Some(("wss", rest)) => tcp(rest, true),
             Some(_) => Err(AddressError::Scheme),
         }
     }
@@ -99,7 +99,7 @@ fn unix(path: &str) -> Result<ListenAddress, AddressError> {
     Ok(ListenAddress::Unix(path.into()))
 }
 
-fn tcp(text: &str) -> Result<ListenAddress, AddressError> {
+fn tcp(text: &str, secure: bool) -> Result<ListenAddress, AddressError> {
     if text.contains(['/', '?', '#']) {
         return Err(AddressError::Path);
     }
@@ -108,7 +108,7 @@ fn tcp(text: &str) -> Result<ListenAddress, AddressError> {
     if !port.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(AddressError::BadPort);
     }
-    Ok(ListenAddress::Tcp { host, port: port.parse().map_err(|_| AddressError::BadPort)? })
+    Ok(ListenAddress::Tcp { host, port: port.parse().map_err(|_| AddressError::BadPort)?, secure })
 }
 
 fn split_port(text: &str) -> Result<(&str, &str), AddressError> {
@@ -157,7 +157,8 @@ impl fmt::Display for Host {
 impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { host, port } => write!(f, "ws://{host}:{port}"),
+            Self::Tcp { host, port, secure: false } => write!(f, "ws://{host}:{port}"),
+            Self::Tcp { host, port, secure: true } => write!(f, "wss://{host}:{port}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Stdio => f.write_str("stdio"),
         }
@@ -177,6 +178,7 @@ mod tests {
     #[test_case("ws://[::]:0", "ws://[::]:0")]
     #[test_case("LocalHost:1", "ws://localhost:1"; "name")]
     #[test_case("ws://my_box.example.:1", "ws://my_box.example.:1")]
+    #[test_case("wss://0.0.0.0:8765", "wss://0.0.0.0:8765")]
     #[test_case("unix:/run/exec server.sock", "unix:/run/exec server.sock")]
     #[test_case("stdio", "stdio"; "stdio")]
     #[test_case("stdio://", "stdio"; "stdio with scheme")]
@@ -196,7 +198,6 @@ mod tests {
     #[test_case("ws://127.0.0.1:0/", AddressError::Path; "slash")]
     #[test_case("127.0.0.1:0/ws", AddressError::Path; "path")]
     #[test_case("127.0.0.1:0?x", AddressError::Path; "query")]
-    #[test_case("wss://127.0.0.1:0", AddressError::Tls; "tls")]
     #[test_case("http://127.0.0.1:0", AddressError::Scheme; "http")]
     #[test_case("WS://127.0.0.1:0", AddressError::Scheme; "upper case")]
     #[test_case("unix://", AddressError::UnixPath; "unix url")]

@@ -41,6 +41,8 @@ pub enum Problem {
     BadValue { key: &'static str, value: Option<String>, origin: Origin, expected: String },
     #[error("server.listen ({origin}): stdio stands alone and cannot be combined with other addresses")]
     StdioNotAlone { origin: Origin },
+    #[error("metrics.listen ({origin}): metrics cannot be served on stdio; expected HOST:PORT or unix:/path")]
+    StdioMetrics { origin: Origin },
     #[error("server.listen ({origin}): at least one address is needed, such as ws://127.0.0.1:8765")]
     NoAddress { origin: Origin },
     #[error("{key} ({origin}) needs auth.mode (--ws-auth) = capability-token or signed-bearer-token")]
@@ -59,6 +61,8 @@ pub enum Problem {
         "auth.mode = {mode} ({origin}) cannot be combined with stdio, which has no clients to authenticate"
     )]
     StdioWithAuth { mode: AuthMode, origin: Origin },
+    #[error("{key} ({origin}) needs {missing} for TLS")]
+    Without { key: &'static str, origin: Origin, missing: &'static str },
 }
 
 fn suggested(suggestion: Option<&str>) -> String {

@@ -6,7 +6,9 @@ use std::ffi::{OsStr, OsString};
 use toml::{Table, Value};
 
 use super::value::Input;
-use super::{Config, ConfigError, ConfigFile, Key, ListenAddress, Origin, Problem, Settings, auth, keys};
+use super::{
+    Config, ConfigError, ConfigFile, Key, ListenAddress, Origin, Problem, Settings, auth, keys, tls,
+};
 
 const PREFIX: &str = "EXEC_SERVER_";
 
@@ -160,14 +162,16 @@ impl Loader {
 
     fn finish(mut self) -> Result<Settings, ConfigError> {
         self.check_addresses();
-        let auth = match auth::resolve(&self.config, &self.origins) {
-            Ok(auth) if self.problems.is_empty() => auth,
+        let resolved = auth::resolve(&self.config, &self.origins)
+            .and_then(|auth| Ok((auth, tls::resolve(&self.config, &self.origins)?)));
+        let (auth, tls) = match resolved {
+            Ok(resolved) if self.problems.is_empty() => resolved,
             Ok(_) => return Err(ConfigError { problems: self.problems }),
             // What is missing may only be missing because its value was bad.
             Err(problem) if self.problems.is_empty() => return Err(ConfigError { problems: vec![problem] }),
             Err(_) => return Err(ConfigError { problems: self.problems }),
         };
-        Ok(Settings { config: self.config, auth, warnings: self.warnings, origins: self.origins })
+        Ok(Settings { config: self.config, auth, tls, warnings: self.warnings, origins: self.origins })
     }
 
     fn check_addresses(&mut self) {
@@ -177,6 +181,13 @@ impl Loader {
             self.problems.push(Problem::NoAddress { origin });
         } else if addresses.len() > 1 && addresses.contains(&ListenAddress::Stdio) {
             self.problems.push(Problem::StdioNotAlone { origin });
+        }
+        if addresses.contains(&ListenAddress::Stdio) && !self.config.metrics.listen.is_empty() {
+            self.warnings.push("metrics.listen is ignored: with stdio nothing else is served".to_owned());
+        }
+        if self.config.metrics.listen.contains(&ListenAddress::Stdio) {
+            let origin = self.origins.get("metrics.listen").cloned().unwrap_or(Origin::Default);
+            self.problems.push(Problem::StdioMetrics { origin });
         }
     }
 }

@@ -86,7 +86,7 @@ fn the_log_filter_has_a_variable_of_its_own_and_a_common_one() {
 #[test_case("[sever]\nlisten = []", "unknown key sever in /c.toml; did you mean server?"; "misspelt section")]
 #[test_case("[server]\ndetached_ms = 1", "unknown key server.detached_ms in /c.toml; did you mean session.detached_ms?"; "wrong section")]
 #[test_case("listen = \"x\"", "unknown key listen in /c.toml; did you mean server.listen?"; "no section")]
-#[test_case("[tls]\ncert = \"x\"", "unknown key tls in /c.toml"; "later step")]
+#[test_case("[otel]\nendpoint = \"x\"", "unknown key otel in /c.toml"; "later step")]
 #[test_case("\"server.listen\" = []", "unknown key server.listen in /c.toml; did you mean server.listen?"; "quoted dot")]
 #[test_case("server = 1", "unknown key server in /c.toml; did you mean server?"; "section that is no table")]
 #[test_case("limits.default.cpu_m = 1", "unknown key limits.default.cpu_m in /c.toml; did you mean limits.default.cpu_ms?"; "deeper table")]
@@ -101,13 +101,13 @@ fn a_bad_value_says_everything() {
         "bad value for server.concurrent_requests (/c.toml:server.concurrent_requests): \"0\": \
          expected a whole number from 1 to 1073741824"
     );
-    let env = variables(&[("EXEC_SERVER_SERVER_LISTEN", "wss://127.0.0.1:0")]);
+    let env = variables(&[("EXEC_SERVER_SERVER_LISTEN", "http://127.0.0.1:0")]);
     let error = load(&[], env, None).unwrap_err().to_string();
     assert!(
-        error.starts_with("bad value for server.listen (variable EXEC_SERVER_SERVER_LISTEN): \"wss://"),
+        error.starts_with("bad value for server.listen (variable EXEC_SERVER_SERVER_LISTEN): \"http://"),
         "{error}"
     );
-    assert!(error.contains("TLS"), "{error}");
+    assert!(error.contains("the scheme must be ws:// or wss://"), "{error}");
     assert!(complaint("log.format = \"xml\"").ends_with("\"xml\": expected one of text, json"));
     assert!(complaint("session.detached_ms = 2592000001").contains("to 2592000000"));
 }
@@ -177,4 +177,28 @@ fn the_table_is_toml_without_secrets() {
     assert!(
         table.lines().any(|line| line.starts_with("log.format = \"text\"") && line.ends_with("   # default"))
     );
+}
+
+#[test]
+fn metrics_need_an_address_and_a_server_that_listens() {
+    let error = complaint("metrics.listen = [\"stdio\"]");
+    assert!(
+        error.starts_with("metrics.listen (/c.toml:metrics.listen): metrics cannot be served on stdio"),
+        "{error}"
+    );
+    let text = "server.listen = [\"stdio\"]\nmetrics.listen = [\"127.0.0.1:1\"]";
+    let settings = load(&[], [], Some(&file(text))).unwrap();
+    assert_eq!(settings.warnings, ["metrics.listen is ignored: with stdio nothing else is served"]);
+}
+
+#[test]
+fn changes_are_those_that_can_be_followed_and_those_that_cannot() {
+    let settings = |text: &str| load(&[], [], Some(&file(text))).unwrap();
+    let before = settings("auth.failure_delay_ms = 5\nserver.drain_ms = 1");
+    let after =
+        settings("server.drain_ms = 2\nserver.allowed_hosts = [\"a\"]\nmetrics.listen = [\"127.0.0.1:1\"]");
+    let changes = before.changes(&after);
+    assert_eq!(changes.followed, ["server.allowed_hosts", "auth.failure_delay_ms"]);
+    assert_eq!(changes.ignored, ["server.drain_ms", "metrics.listen"]);
+    assert_eq!(before.changes(&before), Default::default());
 }

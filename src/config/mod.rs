@@ -12,6 +12,7 @@ mod load;
 mod schema;
 mod settings;
 mod state_dir;
+mod tls;
 mod value;
 mod words;
 
@@ -21,12 +22,13 @@ pub use error::{ConfigError, Problem};
 pub use file::{ConfigFile, DEFAULT_PATH, FileError};
 pub use load::{Flag, OTHER_VARIABLES, load};
 pub use schema::{
-    AuthConfig, Config, DefaultLimitsConfig, Key, LimitsConfig, LogConfig, MaxLimitsConfig, ProcessConfig,
-    SandboxConfig, ServerConfig, SessionConfig, keys, template,
+    AuthConfig, Config, DefaultLimitsConfig, Key, LimitsConfig, LogConfig, MaxLimitsConfig, NetworkConfig,
+    ProcessConfig, SandboxConfig, ServerConfig, SessionConfig, TlsConfig, keys, template,
 };
-pub use settings::{Layer, Origin, Settings};
+pub use settings::{Changes, Layer, Origin, Settings};
 pub use state_dir::{StateDirError, state_dir};
+pub use tls::TlsSettings;
 pub use words::{
-    AcceptedGap, AuthMode, BackendChoice, CgroupChoice, HostName, LogFilter, LogFormat, TokenDigest,
-    VariableName,
+    AcceptedGap, AuditTarget, AuthMode, BackendChoice, CgroupChoice, HostName, HostPort, LogFilter,
+    LogFormat, TokenDigest, VariableName,
 };

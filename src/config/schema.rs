@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::value::{Bounds, Input, Setting, ValueError};
 use super::words::{
-    AcceptedGap, AuthMode, BackendChoice, CgroupChoice, HostName, LogFilter, LogFormat, TokenDigest,
-    VariableName,
+    AcceptedGap, AuditTarget, AuthMode, BackendChoice, CgroupChoice, HostName, HostPort, LogFilter,
+    LogFormat, TokenDigest, VariableName,
 };
 use super::{Host, ListenAddress};
 use crate::policy::hosts::Denial;
@@ -106,7 +106,8 @@ schema! {
     /// Where the server listens and how much it holds.
     server: ServerConfig {
         /// Addresses to listen on: `ws://HOST:PORT` (the `ws://` may be missing), `unix:/absolute/path`, or `stdio` alone.
-        listen: Vec<ListenAddress> = vec![ListenAddress::Tcp { host: Host::Ip([127, 0, 0, 1].into()), port: 8765 }];
+        /// With `tls.cert` every `ws://` is served as `wss://`; an address written `wss://` is refused without.
+        listen: Vec<ListenAddress> = vec![ListenAddress::Tcp { host: Host::Ip([127, 0, 0, 1].into()), port: 8765, secure: false }];
         /// Requests of one connection that may run at a time.
         concurrent_requests: NonZeroUsize = count(64);
         /// Host names, besides `localhost` and loopback addresses, that requests to a loopback listener may name.
@@ -145,6 +146,19 @@ schema! {
         max_clock_skew_seconds: u64 = 30;
         /// Milliseconds by which the answer to a failed attempt is held back.
         failure_delay_ms: Duration = Duration::from_secs(1);
+    }
+
+    /// TLS for all TCP addresses. Unix sockets and stdio never have it.
+    tls: TlsConfig {
+        /// PEM file of the certificate and of what is between it and its root, in this order. With it TCP addresses are
+        /// served over TLS only. Re-read when it changes, as are the others; a change that cannot be used is logged,
+        /// and what was read before stays in use.
+        cert: Option<PathBuf> = None;
+        /// PEM file of the private key of `tls.cert`.
+        key: Option<PathBuf> = None;
+        /// PEM file of certificate authorities. With it a client must show a certificate that one of them signed, beside
+        /// what `auth` asks for; only `/readyz` and `/healthz` answer without.
+        client_ca: Option<PathBuf> = None;
     }
 
     /// How sessions outlive their connections.
@@ -242,6 +256,20 @@ schema! {
         deny: Vec<Denial> = Vec::new();
     }
 
+    /// The proxies of starts with managed networking.
+    network: NetworkConfig {
+        /// The proxy of a run without a sandbox closes connections that come from outside its process tree. Those of
+        /// sandboxed runs always do.
+        check_peer: bool = false;
+        /// Connections that one proxy holds at a time; more wait.
+        max_connections: NonZeroUsize = count(512);
+        /// `HOST:PORT` of an HTTP proxy through which the TCP connections of the SOCKS listeners go, by CONNECT. Empty:
+        /// they go straight to where they lead.
+        tcp_upstream_proxy: Option<HostPort> = None;
+        /// Destinations that are not on the internet go through upstream proxies as well.
+        private_ips_via_upstream: bool = false;
+    }
+
     /// How the state of shells is remembered for starts that ask for it.
     snapshot: SnapshotConfig {
         /// Remember it; without, such starts run the start-up files each time.
@@ -252,12 +280,24 @@ schema! {
         cache_bytes: u64 = 256 << 20;
     }
 
+    /// Counts and times, for Prometheus.
+    metrics: MetricsConfig {
+        /// Addresses that serve `/metrics`, `/readyz` and `/healthz` and nothing else. Empty: the addresses of
+        /// `server.listen` serve `/metrics` too.
+        listen: Vec<ListenAddress> = Vec::new();
+        /// File of the tokens that may read `/metrics`, one a line; re-read when it changes. Empty: the tokens of `auth`.
+        /// On loopback addresses and unix sockets none is asked for.
+        token_file: Option<PathBuf> = None;
+    }
+
     /// What the server writes to stderr.
     log: LogConfig {
         /// `text` or `json`.
         format: LogFormat = LogFormat::Text;
         /// Which events: a level, or directives such as `info,exec_server=debug`. Also `RUST_LOG`.
         filter: LogFilter = LogFilter::default();
+        /// Who did what, as lines of JSON: a file, which is added to and begun anew when it has been moved away, or `stderr`.
+        audit: Option<AuditTarget> = None;
     }
 }
 

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{AuthSettings, Config, keys};
+use super::{AuthSettings, Config, TlsSettings, keys};
 
 /// What a value came from; a later one comes before an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +60,18 @@ impl fmt::Display for Origin {
     }
 }
 
+/// Keys, and sections of keys, that a running server can follow.
+const FOLLOWED: &[&str] = &["auth", "tls", "metrics.token_file", "server.allowed_hosts", "log.filter"];
+
+/// What differs between settings.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// Keys that take effect at once.
+    pub followed: Vec<&'static str>,
+    /// Keys that take effect at the next start.
+    pub ignored: Vec<&'static str>,
+}
+
 /// The settings in force, and where each came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -67,6 +79,8 @@ pub struct Settings {
     pub config: Config,
     /// What the keys of `auth` add up to.
     pub auth: AuthSettings,
+    /// What the keys of `tls` add up to; without, TCP is served in clear.
+    pub tls: Option<TlsSettings>,
     /// What should be logged once logging is set up, such as variables that are probably misspelt.
     pub warnings: Vec<String>,
     pub(super) origins: BTreeMap<&'static str, Origin>,
@@ -87,6 +101,19 @@ impl Settings {
         let width = rows.iter().map(|(text, _)| text.chars().count()).filter(|width| *width <= 60).max();
         let width = width.unwrap_or_default();
         rows.iter().map(|(text, origin)| format!("{text:width$}   # {origin}\n")).collect()
+    }
+
+    /// The keys whose values differ, those that a running server can follow and those that need a restart.
+    #[must_use]
+    pub fn changes(&self, next: &Self) -> Changes {
+        let differs = |key: &&super::Key| (key.show)(&self.config) != (key.show)(&next.config);
+        let paths = keys().iter().filter(differs).map(|key| key.path);
+        let (followed, ignored) = paths.partition(|path| {
+            FOLLOWED.iter().any(|followed| {
+                path.strip_prefix(followed).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            })
+        });
+        Changes { followed, ignored }
     }
 
     fn assignment(&self, key: &super::Key) -> String {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::schema::LONGEST_MS;
 use super::words::{
-    AcceptedGap, AuthMode, BackendChoice, CgroupChoice, HostName, LogFilter, LogFormat, TokenDigest,
-    VariableName,
+    AcceptedGap, AuditTarget, AuthMode, BackendChoice, CgroupChoice, HostName, HostPort, LogFilter,
+    LogFormat, TokenDigest, VariableName,
 };
 use super::{AddressError, ListenAddress};
 use crate::policy::hosts::Denial;
@@ -56,8 +56,17 @@ pub(super) trait Word: FromStr<Err: Display> + Display {
     const SECRET: bool = false;
 }
 
+/// A word that may be missing; the empty string stands for that.
+trait Optional: Word {}
+
+impl Optional for AuthMode {}
+impl Optional for AuditTarget {}
+impl Optional for HostPort {}
+
+impl Word for AuditTarget {}
 impl Word for ListenAddress {}
 impl Word for HostName {}
+impl Word for HostPort {}
 impl Word for AuthMode {}
 impl Word for BackendChoice {}
 impl Word for AcceptedGap {}
@@ -135,14 +144,14 @@ impl<T: Word> Setting for Vec<T> {
     }
 }
 
-impl Setting for Option<AuthMode> {
+impl<T: Optional> Setting for Option<T> {
     fn read(input: Input<'_>, _: &Bounds) -> Result<Self, ValueError> {
         let text = text(input)?;
         if text.is_empty() { Ok(None) } else { word(text).map(Some) }
     }
 
     fn show(&self) -> toml::Value {
-        self.map(|mode| mode.to_string()).unwrap_or_default().into()
+        self.as_ref().map(ToString::to_string).unwrap_or_default().into()
     }
 }
 
@@ -172,10 +181,13 @@ impl Setting for String {
 
 impl Setting for bool {
     fn read(input: Input<'_>, _: &Bounds) -> Result<Self, ValueError> {
-        match input {
-            Input::Toml(toml::Value::Boolean(value)) => Ok(*value),
-            Input::Text("true") => Ok(true),
-            Input::Text("false") => Ok(false),
+        if let Input::Toml(toml::Value::Boolean(value)) = input {
+            return Ok(*value);
+        }
+        match (input, text(input)) {
+            (Input::Toml(_), _) => Err(ValueError("expected `true` or `false`".into())),
+            (_, Ok("true")) => Ok(true),
+            (_, Ok("false")) => Ok(false),
             _ => Err(ValueError("expected `true` or `false`".into())),
         }
     }

@@ -58,7 +58,7 @@ fn fixes(place: &Surroundings) -> Vec<String> {
     } else if place.is_filtered && place.is_service {
         fixes.push(
             "In the unit of the service: RestrictNamespaces=no, and no SystemCallFilter= that leaves out \
-             clone, unshare, mount and pivot_root; ProtectProc=default and ProcSubset=all."
+             clone, unshare, mount and pivot_root; RestrictSUIDSGID=no, ProtectProc=default and ProcSubset=all."
                 .to_owned(),
         );
     } else if place.is_filtered {

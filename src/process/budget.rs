@@ -25,6 +25,21 @@ pub struct OutputBudget {
     closed_in_memory: Mutex<VecDeque<Weak<OutputLog>>>,
     pub(super) spool_files: AtomicUsize,
     pub(super) max_spool_files: usize,
+    written: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// What became of the output of all processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputUsage {
+    /// Bytes in memory.
+    pub retained: u64,
+    /// Bytes on disk, with what describes them.
+    pub spooled: u64,
+    /// Bytes written by processes until now.
+    pub written: u64,
+    /// Bytes of them that nobody can read any more, although no holder was given them.
+    pub lost: u64,
 }
 
 /// Each spool file takes a descriptor, and most of those are for new processes and connections.
@@ -49,7 +64,28 @@ impl OutputBudget {
             closed_in_memory: Mutex::default(),
             spool_files: AtomicUsize::new(0),
             max_spool_files: max_spool_files(),
+            written: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
         })
+    }
+
+    /// What became of the output until now.
+    #[must_use]
+    pub fn usage(&self) -> OutputUsage {
+        OutputUsage {
+            retained: self.memory_used.load(Ordering::Relaxed) as u64,
+            spooled: self.spool_used.load(Ordering::Relaxed),
+            written: self.written.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn add_written(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_lost(&self, bytes: u64) {
+        self.lost.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn add_memory(&self, bytes: usize) {

@@ -19,13 +19,13 @@ use super::ending::Ending;
 use super::env::Variables;
 use super::limits::{Terms, Watch, is_out_of_memory};
 use super::log::OutputLog;
-use super::lookup;
 use super::source::Source;
 use super::stdin::{Endpoint, Stdin, WaitingBudget, WriteOutcome};
 use crate::protocol::process::{
     ExecOutputStream, ProcessId, ProcessSignal, SignalTarget, TerminalSize, WriteStatus,
 };
 use crate::sandbox::launch::LaunchError;
+use crate::sandbox::peer_check::Introduction;
 use crate::sandbox::plan::{Failure, Stage};
 use crate::sandbox::{self, Prepared};
 use crate::spawn::isolation::Isolation;
@@ -53,6 +53,8 @@ pub struct ProcessSpec {
     pub pipe_stdin: bool,
     /// Descriptors besides the standard streams.
     pub inherited: Vec<Inherited>,
+    /// To be told the first process.
+    pub introduction: Option<Introduction>,
 }
 
 /// Why a process did not start. Nothing runs.
@@ -414,12 +416,13 @@ fn execute_in(
 ) -> Result<Child, StartFailure> {
     let path = spec.env.get(b"PATH".as_slice()).map(Vec::as_slice);
     let program = &spec.argv[0];
-    let candidates = lookup::candidates(program.as_bytes(), path);
+    let candidates = spawn::lookup::candidates(program.as_bytes(), path);
     if candidates.is_empty() {
         return Err(StartFailure::other("`argv[0]` is empty: it must name a program"));
     }
     let shown = spec.arg0.as_deref().unwrap_or(program);
     let arguments = std::iter::once(shown).chain(spec.argv[1..].iter().map(String::as_str));
+    let mark = tree.mark;
     let launch = Launch {
         candidates: strings(candidates, "argv[0]")?,
         argv: strings(arguments.map(str::as_bytes), "argv")?,
@@ -430,12 +433,16 @@ fn execute_in(
         isolation: Isolation::None,
         tree,
     };
-    match sandbox {
+    let child = match sandbox {
         None => spawn::spawn(launch).map_err(|error| StartFailure::from_spawn(&error, spec)),
         Some(prepared) => {
             sandbox::launch::start(launch, prepared).map_err(|error| StartFailure::from_launch(error, spec))
         }
+    }?;
+    if let Some(introduction) = &spec.introduction {
+        introduction.led_by(&child, mark);
     }
+    Ok(child)
 }
 
 fn strings<B: Into<Vec<u8>>>(
@@ -473,7 +480,9 @@ pub(super) fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 impl StartFailure {
-    pub(super) fn other(message: &str) -> Self {
+    /// One that is neither the program's nor the sandbox's.
+    #[must_use]
+    pub fn other(message: &str) -> Self {
         Self { kind: StartFailureKind::Other, message: message.to_owned() }
     }
 

@@ -222,6 +222,7 @@ impl OutputLog {
             let before = state.memory;
             state.append(stream, bytes);
             self.budget.add_memory(state.memory - before);
+            self.budget.add_written(bytes.len() as u64);
         }
         state.window()
     }
@@ -338,7 +339,7 @@ impl OutputLog {
             let mut position = before;
             for chunk in &batch {
                 position += chunk.bytes.len() as u64;
-                state.lost.through(chunk.seq, position);
+                self.budget.add_lost(state.lost.through(chunk.seq, position));
             }
         }
         state.spilled_bytes = before + bytes;
@@ -377,7 +378,7 @@ impl OutputLog {
         if !dropped.is_empty() {
             let mut state = self.state();
             for (seq, position) in dropped {
-                state.lost.through(seq, position);
+                self.budget.add_lost(state.lost.through(seq, position));
             }
         }
     }
@@ -445,7 +446,7 @@ impl OutputLog {
         *self.spool() = None;
         let mut state = self.state();
         let (seq, position) = (state.spooled_to, state.spilled_bytes);
-        state.lost.through(seq, position);
+        self.budget.add_lost(state.lost.through(seq, position));
         state.spooled_to = 0;
         state.spool_broken = true;
     }

@@ -17,10 +17,12 @@ pub(super) struct LostLedger {
 }
 
 impl LostLedger {
-    /// Everything up to this number, where the output had this position, is lost.
-    pub(super) fn through(&mut self, seq: u64, position: u64) {
-        if seq <= self.last_seq() {
-            return;
+    /// Everything up to this number, where the output had this position, is lost. Returns how many bytes of it were
+    /// not before.
+    pub(super) fn through(&mut self, seq: u64, position: u64) -> u64 {
+        let (last_seq, last_position) = self.positions.last().copied().unwrap_or_default();
+        if seq <= last_seq {
+            return 0;
         }
         if self.positions.len() >= POSITIONS {
             let mut odd = false;
@@ -30,6 +32,7 @@ impl LostLedger {
             });
         }
         self.positions.push((seq, position));
+        position - last_position
     }
 
     /// The last lost number, 0 if nothing is lost.

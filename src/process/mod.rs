@@ -20,13 +20,12 @@ pub mod feed;
 mod handle;
 mod limits;
 pub mod log;
-pub mod lookup;
 mod lost;
 mod source;
 mod spool;
 mod stdin;
 
-pub use budget::OutputBudget;
+pub use budget::{OutputBudget, OutputUsage};
 pub use collect::Collected;
 pub use ending::end_scope;
 pub use handle::{Process, ProcessError, ProcessSpec, StartFailure, StartFailureKind};

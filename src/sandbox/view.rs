@@ -32,7 +32,7 @@ enum Part {
 }
 
 /// Builds the view of a ground, and takes the placeholders that it stands on; at `stand_in` there is a directory in any
-/// case, an empty one where the ground hides it; the directory `closed_too` is denied as well. Blocks.
+/// case, an empty one where the ground hides it; the directories in `closed_too` are denied as well. Blocks.
 ///
 /// # Errors
 /// When something that must be covered cannot be.
@@ -41,7 +41,7 @@ pub(super) fn compose(
     policy: &FilePolicy,
     placeholders: &Placeholders,
     stand_in: Option<&Path>,
-    closed_too: Option<PathBuf>,
+    closed_too: Vec<PathBuf>,
 ) -> Result<(View, Lease), SandboxError> {
     let mut parts = Parts::of(ground);
     let lease = placeholders.acquire(&parts.wanted()).map_err(preparation)?;
@@ -51,7 +51,7 @@ pub(super) fn compose(
             parts.found.insert(file, Part::ClosedFile);
         }
     }
-    parts.found.extend(closed_too.map(|directory| (directory, Part::ClosedDirectory)));
+    parts.found.extend(closed_too.into_iter().map(|directory| (directory, Part::ClosedDirectory)));
     for directory in ground.pinned() {
         parts.found.entry(directory).or_insert(Part::Held);
     }

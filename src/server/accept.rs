@@ -10,9 +10,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::http::{self, Peer, Site};
+use super::http::{self, Peer, Place};
 use super::listen::{self, BoundListener};
+use super::metrics::Refusal;
+use super::site::Site;
 use super::stream::ServerStream;
+use super::tls::is_refused_certificate;
 use crate::sandbox::networked::NetworkedRuns;
 use crate::sandbox::origin::{self, Connection, Inside};
 
@@ -31,21 +34,22 @@ struct Accepted {
 }
 
 /// Accepts connections and serves each, until the end of the server.
-pub(super) async fn run(listener: BoundListener, site: Arc<Site>, strangers: Arc<Semaphore>) {
+pub(super) async fn run(listener: BoundListener, site: Arc<Site>) {
     let mut backlog = Backlog { listener: &listener, empty: None };
     loop {
-        let Ok(place) = Arc::clone(&strangers).acquire_owned().await else { return };
+        let Ok(place) = Arc::clone(&site.common.sockets).acquire_owned().await else { return };
         let accepted = tokio::select! {
             accepted = backlog.next(&site) => accepted,
-            () = site.shared.shutdown.cancelled() => return,
+            () = site.common.closed.cancelled() => return,
         };
         match accepted {
             Ok(Some(accepted)) => {
                 let site = Arc::clone(&site);
                 tokio::spawn(async move {
-                    let refusal = inside(accepted.suspect, &site.shared.sandboxes.networked).await;
-                    http::serve(accepted.stream, accepted.peer, site, refusal).await;
-                    drop(place);
+                    let refusal = inside(accepted.suspect, &site.common.shared.sandboxes.networked).await;
+                    if let Some(stream) = private(accepted.stream, accepted.peer, &site).await {
+                        http::serve(stream, accepted.peer, site, refusal, Place::new(place)).await;
+                    }
                 });
             }
             Ok(None) => {}
@@ -54,6 +58,28 @@ pub(super) async fn run(listener: BoundListener, site: Arc<Site>, strangers: Arc
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(PAUSE).await;
             }
+        }
+    }
+}
+
+/// The connection inside TLS where the listener has it; a stranger who does not manage is let go.
+async fn private(stream: ServerStream, peer: Peer, site: &Site) -> Option<ServerStream> {
+    let Some(tls) = &site.access().tls else { return Some(stream) };
+    let outcome = tokio::select! {
+        outcome = tls.handshake(stream, site.common.head_timeout) => outcome,
+        () = site.common.closed.cancelled() => return None,
+    };
+    match outcome {
+        Ok(stream) => Some(stream),
+        Err(error) if is_refused_certificate(&error) => {
+            tracing::warn!(%peer, reason = %error, "authentication failed");
+            site.common.refused(peer, Refusal::Authentication, &error);
+            None
+        }
+        Err(error) => {
+            tracing::debug!(%peer, %error, "a TLS handshake has failed");
+            site.common.refused(peer, Refusal::Tls, &error);
+            None
         }
     }
 }
@@ -84,7 +110,7 @@ impl Backlog<'_> {
                     poll_fn(|cx| self.poll(listener.as_fd(), cx, |cx| listener.poll_accept(cx))).await?;
                 let own = || Ok(Connection::Tcp { peer, own: stream.local_addr()? });
                 let suspect = self.is_suspect(site).then(own);
-                let stream = ServerStream::tcp(stream, site.shared.ping_timeout);
+                let stream = ServerStream::tcp(stream, site.common.shared.ping_timeout);
                 Ok(Some(Accepted { stream, peer: Peer::Tcp(peer), suspect }))
             }
             BoundListener::Unix(socket) => {
@@ -103,7 +129,7 @@ impl Backlog<'_> {
     }
 
     fn is_suspect(&self, site: &Site) -> bool {
-        site.shared.sandboxes.networked.lived_since(self.empty)
+        site.common.shared.sandboxes.networked.lived_since(self.empty)
     }
 
     /// Accepts, and notes when there was nothing to accept. That the runtime has heard of nothing is not enough.

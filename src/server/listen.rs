@@ -2,10 +2,13 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
+use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
+use rustix::net::{AddressFamily, SocketType};
 use tokio::net::{TcpListener, UnixListener, UnixSocket, UnixStream, lookup_host};
 
 pub use crate::config::{Host, ListenAddress};
@@ -21,6 +24,14 @@ pub enum BindError {
     Io {
         /// As it was asked for.
         address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// What the service manager has handed over is of no use.
+    #[error("cannot listen on descriptor {number}, which the service manager has handed over")]
+    Inherited {
+        /// Of the descriptor.
+        number: i32,
         /// Why.
         source: io::Error,
     },
@@ -49,10 +60,10 @@ impl BoundListener {
     pub async fn bind(address: &ListenAddress) -> Result<Self, BindError> {
         let failed = |source| BindError::Io { address: address.to_string(), source };
         match address {
-            ListenAddress::Tcp { host: Host::Ip(ip), port } => {
+            ListenAddress::Tcp { host: Host::Ip(ip), port, .. } => {
                 tcp([(*ip, *port).into()]).await.map_err(failed)
             }
-            ListenAddress::Tcp { host: Host::Name(name), port } => {
+            ListenAddress::Tcp { host: Host::Name(name), port, .. } => {
                 let found = lookup_host((name.as_str(), *port)).await.map_err(failed)?;
                 tcp(found).await.map_err(failed)
             }
@@ -61,12 +72,45 @@ impl BoundListener {
         }
     }
 
+    /// Takes a socket that listens already. Its file, if it has one, is the giver's.
+    fn inherited(socket: OwnedFd) -> Result<Self, BindError> {
+        let number = socket.as_raw_fd();
+        let failed = |source| BindError::Inherited { number, source };
+        let listens =
+            socket_type(&socket) == Ok(SocketType::STREAM) && socket_acceptconn(&socket) == Ok(true);
+        if !listens {
+            let reason = "it is no stream socket that listens (Accept=no, ListenStream=)";
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, reason)));
+        }
+        rustix::io::ioctl_fionbio(&socket, true).map_err(|error| failed(error.into()))?;
+        let is_unix = socket_domain(&socket) == Ok(AddressFamily::UNIX);
+        let listener =
+            if is_unix { UnixPath::inherited(socket).map(Self::Unix) } else { Self::inherited_tcp(socket) };
+        listener.map_err(failed)
+    }
+
+    fn inherited_tcp(socket: OwnedFd) -> io::Result<Self> {
+        let listener = TcpListener::from_std(socket.into())?;
+        let address = listener.local_addr()?;
+        Ok(Self::Tcp(listener, address))
+    }
+
     /// The line that tells clients where to connect.
     #[must_use]
-    pub fn url(&self) -> String {
+    pub fn url(&self, is_secure: bool) -> String {
         match self {
+            Self::Tcp(_, address) if is_secure => format!("wss://{address}"),
             Self::Tcp(_, address) => format!("ws://{address}"),
             Self::Unix(socket) => format!("unix:{}", socket.path.display()),
+        }
+    }
+
+    /// The port, of TCP.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Self::Tcp(_, address) => Some(address.port()),
+            Self::Unix(_) => None,
         }
     }
 
@@ -78,6 +122,21 @@ impl BoundListener {
             Self::Unix(_) => true,
         }
     }
+}
+
+/// Binds the addresses; sockets that a service manager has handed over stand for all of them.
+pub(super) async fn all(
+    addresses: &[ListenAddress],
+    inherited: Vec<OwnedFd>,
+) -> Result<Vec<BoundListener>, BindError> {
+    if !inherited.is_empty() {
+        return inherited.into_iter().map(BoundListener::inherited).collect();
+    }
+    let mut listeners = Vec::new();
+    for address in addresses {
+        listeners.push(BoundListener::bind(address).await?);
+    }
+    Ok(listeners)
 }
 
 /// Whether an address is reached from this machine only; also in its IPv6-mapped form.
@@ -105,7 +164,8 @@ async fn tcp(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Result<Boun
 pub struct UnixPath {
     listener: UnixListener,
     path: PathBuf,
-    inode: (u64, u64),
+    /// Of its file, if that is ours.
+    inode: Option<(u64, u64)>,
 }
 
 impl UnixPath {
@@ -113,6 +173,13 @@ impl UnixPath {
         remove_stale(path).await?;
         bind_private(path)
             .map_err(|source| BindError::Io { address: format!("unix:{}", path.display()), source })
+    }
+
+    fn inherited(socket: OwnedFd) -> io::Result<Self> {
+        let listener = UnixListener::from_std(socket.into())?;
+        let address = listener.local_addr()?;
+        let path = address.as_pathname().map(Path::to_owned).unwrap_or_default();
+        Ok(Self { listener, path, inode: None })
     }
 
     /// The listener. Its peers still have to pass [`is_permitted_peer`].
@@ -124,7 +191,7 @@ impl UnixPath {
 
 impl Drop for UnixPath {
     fn drop(&mut self) {
-        if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
+        if self.inode.is_some() && inode(&self.path).ok() == self.inode {
             // Nobody is left to tell about a failure.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -137,7 +204,7 @@ fn bind_private(path: &Path) -> io::Result<UnixPath> {
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     socket.bind(path)?;
     let listener = socket.listen(BACKLOG)?;
-    Ok(UnixPath { listener, path: path.into(), inode: inode(path)? })
+    Ok(UnixPath { listener, path: path.into(), inode: Some(inode(path)?) })
 }
 
 fn inode(path: &Path) -> io::Result<(u64, u64)> {
@@ -189,7 +256,7 @@ mod tests {
     async fn the_url_has_the_real_port_and_works() {
         for text in ["127.0.0.1:0", "ws://[::1]:0"] {
             let bound = bind(text).await.unwrap();
-            let url = bound.url();
+            let url = bound.url(false);
             assert!(!url.ends_with(":0"), "{url}");
             assert!(bound.is_local());
             TcpStream::connect(url.strip_prefix("ws://").unwrap()).await.unwrap();
@@ -207,8 +274,8 @@ mod tests {
     #[tokio::test]
     async fn a_port_in_use_is_an_error() {
         let first = bind("127.0.0.1:0").await.unwrap();
-        let error = bind(&first.url()).await.unwrap_err();
-        assert_eq!(error.to_string(), format!("cannot listen on {}", first.url()));
+        let error = bind(&first.url(false)).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("cannot listen on {}", first.url(false)));
     }
 
     #[tokio::test]
@@ -216,7 +283,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let bound = bind(&format!("unix:{}", path.display())).await.unwrap();
-        assert_eq!(bound.url(), format!("unix:{}", path.display()));
+        assert_eq!(bound.url(false), format!("unix:{}", path.display()));
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         let BoundListener::Unix(socket) = &bound else { panic!("not a unix socket") };
         let _client = UnixStream::connect(&path).await.unwrap();

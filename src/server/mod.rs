@@ -3,58 +3,76 @@
 mod accept;
 pub mod auth;
 pub mod connection;
+mod followed;
 pub mod host_check;
 mod http;
 pub mod listen;
+mod metrics;
+mod reload;
+mod setup;
+mod site;
 mod stream;
+mod tls;
 
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::auth::Authentication;
-use self::connection::{Kind, Shared};
-use self::http::Site;
+use self::connection::{Kind, Who};
 use self::listen::{BoundListener, ListenAddress};
-use crate::config::{Config, Settings, state_dir};
-use crate::environment_config::EnvironmentConfig;
-use crate::environment_info;
-use crate::http_request::{HttpClient, HttpSettings};
-use crate::memory::MemoryBudget;
-use crate::process::{SpoolSettings, end_scope};
+pub use self::reload::{ReloadError, Reloader};
+use self::setup::find;
+use self::site::{Audience, Common, Rules, Site};
+pub use self::tls::TlsError;
+use crate::config::{Config, Settings};
+use crate::network::proxy::own::{OwnListener, OwnListeners, Owner, Transport};
+use crate::process::end_scope;
 use crate::rpc::lines::Lines;
 use crate::sandbox::Sandboxes;
-use crate::session::{Executor, ExecutorSettings, LimitPolicy, SessionRegistry};
-use crate::snapshot::SnapshotSettings;
+use crate::service::Sockets;
+use crate::session::{LimitPolicy, SessionRegistry};
 use crate::spawn::cgroup::Hierarchy;
 use crate::spawn::mark::ServerMark;
 use crate::spawn::tree::Scope;
+use crate::telemetry::Telemetry;
 
-/// Sockets that may be open without having been upgraded.
-const STRANGERS: usize = 512;
 /// How long connections may take for their goodbyes.
 const GOODBYES: Duration = Duration::from_millis(1500);
 
 /// A server that has bound its addresses.
 #[derive(Debug)]
 pub struct Server {
-    shared: Arc<Shared>,
+    common: Arc<Common>,
     sites: Vec<(BoundListener, Arc<Site>)>,
-    connections: TaskTracker,
-    strangers: Arc<Semaphore>,
+    /// Those of the settings that clients use; the others are for operators.
+    client_sites: usize,
     notice: Option<String>,
+    is_exposed: bool,
+    environment: Vec<(OsString, OsString)>,
     drain: Duration,
     grace: Duration,
-    mark: ServerMark,
-    groups: Option<Arc<Hierarchy>>,
+    owned: Owned,
+    /// Its proxies lead nobody here.
+    _ports: Vec<OwnListener>,
 }
 
-/// What runs are confined and limited by.
-pub type Confinement = (Arc<Sandboxes>, LimitPolicy);
+/// What a server is given by its process.
+#[derive(Debug)]
+pub struct Resources {
+    /// The mark of everything that it starts.
+    pub mark: ServerMark,
+    /// The environment that processes may inherit, and that names files.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What enforces policies.
+    pub sandboxes: Arc<Sandboxes>,
+    /// What runs are limited to, and what holds them to it.
+    pub limits: LimitPolicy,
+    /// Where everything is counted and accounted for.
+    pub telemetry: Arc<Telemetry>,
+}
 
 /// How a server is told to end.
 #[derive(Debug, Clone, Default)]
@@ -74,71 +92,81 @@ pub enum SetupError {
     /// The authentication cannot be set up.
     #[error(transparent)]
     Auth(#[from] auth::AuthError),
+    /// The files of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
-/// The server's environment, by name.
-type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
-
 impl Server {
-    /// Binds the addresses of the settings and sets everything up. Nothing is served before [`Self::run`].
+    /// Binds the addresses of the settings, or takes the sockets that stand for them, and sets everything up. Nothing is served before [`Self::run`].
     ///
     /// # Errors
     /// An address that cannot be bound, authentication that cannot be set up.
     pub async fn bind(
         settings: &Settings,
-        mark: ServerMark,
-        environment: Vec<(OsString, OsString)>,
-        confinement: Confinement,
+        resources: Resources,
+        sockets: Sockets,
     ) -> Result<Self, SetupError> {
         let config = &settings.config;
-        let mut listeners = Vec::new();
-        for address in &config.server.listen {
-            listeners.push(BoundListener::bind(address).await?);
-        }
-        let variable = |name: &str| find(&environment, name);
+        let mut listeners = listen::all(&config.server.listen, sockets.clients).await?;
+        let client_sites = listeners.len();
+        listeners.extend(listen::all(&config.metrics.listen, sockets.operators).await?);
         let is_exposed = listeners.iter().any(|listener| !listener.is_local());
-        let authentication = Authentication::new(settings, is_exposed, variable)?;
-        let notice = authentication.notice().map(str::to_owned);
-        let groups = confinement.1.groups().cloned();
-        let shared = shared(config, mark, &environment, confinement);
-        let connections = TaskTracker::new();
-        let seats = Arc::new(Semaphore::new(config.server.max_connections.get()));
-        let site = |listener: &BoundListener| {
-            Arc::new(Site {
-                shared: Arc::clone(&shared),
-                authenticator: authentication.of(listener.is_local()),
-                is_loopback: matches!(listener, BoundListener::Tcp(..)) && listener.is_local(),
-                allowed_hosts: config.server.allowed_hosts.clone(),
-                head_timeout: config.server.head_timeout_ms,
-                seats: Arc::clone(&seats),
-                max_connections: config.server.max_connections.get(),
-                connections: connections.clone(),
-            })
-        };
-        let sites = listeners
-            .into_iter()
-            .map(|listener| {
-                let site = site(&listener);
-                (listener, site)
-            })
+        // Before anybody can know of the ports.
+        let own = Arc::new(OwnListeners::default());
+        let ports: Vec<OwnListener> = listeners
+            .iter()
+            .filter_map(BoundListener::port)
+            .map(|port| own.add(Owner::Server, Transport::Tcp, port))
             .collect();
+        let rules = Rules::new(settings, is_exposed, |name| find(&resources.environment, name))?;
+        let common = Arc::new(Common::new(config, setup::shared(config, &resources, own)));
+        let metrics = listeners.len() == client_sites;
+        let site = |(index, listener): (usize, BoundListener)| {
+            let is_for_clients = index < client_sites;
+            let audience = if is_for_clients { Audience::Clients { metrics } } else { Audience::Operators };
+            let site = Site::new(&common, &listener, audience, &rules);
+            (listener, Arc::new(site))
+        };
         Ok(Self {
-            shared,
-            sites,
-            connections,
-            strangers: Arc::new(Semaphore::new(STRANGERS + config.server.max_connections.get())),
-            notice,
+            sites: listeners.into_iter().enumerate().map(site).collect(),
+            client_sites,
+            notice: rules.notice().map(str::to_owned),
+            is_exposed,
+            owned: Owned::by(&resources),
+            environment: resources.environment,
             drain: config.server.drain_ms,
             grace: config.process.grace_ms,
-            mark,
-            groups,
+            _ports: ports,
+            common,
         })
     }
 
     /// Where clients connect, in the order of the settings.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
-        self.sites.iter().map(|(listener, _)| listener.url()).collect()
+        self.urls_of(0..self.client_sites)
+    }
+
+    /// Where `metrics.listen` is served, in the order of the settings.
+    #[must_use]
+    pub fn metrics_urls(&self) -> Vec<String> {
+        let http = |url: String| url.replacen("ws", "http", usize::from(url.starts_with("ws")));
+        self.urls_of(self.client_sites..self.sites.len()).into_iter().map(http).collect()
+    }
+
+    fn urls_of(&self, sites: std::ops::Range<usize>) -> Vec<String> {
+        self.sites[sites].iter().map(|(listener, site)| listener.url(site.access().tls.is_some())).collect()
+    }
+
+    /// Changes the server while it runs.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        Reloader {
+            sites: self.sites.iter().map(|(_, site)| Arc::clone(site)).collect(),
+            is_exposed: self.is_exposed,
+            environment: self.environment.clone(),
+        }
     }
 
     /// What the operator has to know about access, if anything.
@@ -147,104 +175,40 @@ impl Server {
         self.notice.as_deref()
     }
 
-    /// Serves until `shutdown`, then says goodbye to all connections and ends all processes.
+    /// Serves until `shutdown`, then says goodbye to all connections and ends all processes. Meanwhile `/readyz` says
+    /// that it is not ready, and nobody is let in.
     pub async fn run(self, shutdown: Shutdown) {
-        let accepting = TaskTracker::new();
+        let (common, accepting) = (self.common, TaskTracker::new());
         // Found out before it is needed.
-        let sandboxes = Arc::clone(&self.shared.sandboxes);
+        let sandboxes = Arc::clone(&common.shared.sandboxes);
         tokio::task::spawn_blocking(move || sandboxes.host());
         for (listener, site) in self.sites {
-            accepting.spawn(accept::run(listener, site, Arc::clone(&self.strangers)));
+            accepting.spawn(accept::run(listener, site));
         }
         shutdown.begin.cancelled().await;
-        self.shared.shutdown.cancel();
-        self.connections.close();
-        let goodbyes = tokio::time::timeout(GOODBYES, self.connections.wait());
-        let owned = Owned { mark: self.mark, groups: self.groups };
-        let ends = end_everything(&self.shared.registry, owned, self.grace, self.drain, &shutdown.at_once);
+        common.shared.shutdown.cancel();
+        common.connections.close();
+        let goodbyes = tokio::time::timeout(GOODBYES, common.connections.wait());
+        let registry = &common.shared.registry;
+        let ends = end_everything(registry, self.owned, self.grace, self.drain, &shutdown.at_once);
         let _ = tokio::join!(goodbyes, ends);
-    }
-}
-
-fn find(environment: &[(OsString, OsString)], name: &str) -> Option<OsString> {
-    environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
-}
-
-fn shared(
-    config: &Config,
-    mark: ServerMark,
-    environment: &[(OsString, OsString)],
-    (sandboxes, limits): Confinement,
-) -> Arc<Shared> {
-    let variable = |name: &str| find(environment, name);
-    let info = environment_info::gather(variable, config.snapshot.enabled);
-    let home = environment_info::home(&info);
-    let codex_home = variable("CODEX_HOME").filter(|home| !home.is_empty()).map(Into::into);
-    let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
-    let memory = MemoryBudget::new(config.limits.memory_bytes);
-    let executor = Executor::new(
-        ExecutorSettings { memory: Arc::clone(&memory), ..executor_settings(config, limits, &variable) },
-        mark,
-        environment.to_vec(),
-        Arc::clone(&sandboxes),
-    );
-    Arc::new(Shared {
-        registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
-        info,
-        memory,
-        sandboxes,
-        config: Arc::new(EnvironmentConfig::new(home, codex_home, hostname)),
-        http: Arc::new(HttpClient::new(http_settings(config, environment))),
-        concurrent_requests: config.server.concurrent_requests,
-        initialize_timeout: config.server.initialize_timeout_ms,
-        ping_interval: config.session.ping_interval_ms,
-        ping_timeout: config.session.ping_timeout_ms,
-        shutdown: CancellationToken::new(),
-    })
-}
-
-fn http_settings(config: &Config, environment: &[(OsString, OsString)]) -> HttpSettings {
-    HttpSettings {
-        max_buffered: config.http.max_buffered_bytes,
-        allowed_variables: config.http.header_env_allow.iter().map(ToString::to_string).collect(),
-        deny: config.http.deny.clone(),
-        environment: environment.to_vec(),
-    }
-}
-
-fn executor_settings(config: &Config, limits: LimitPolicy, variable: Variables<'_>) -> ExecutorSettings {
-    let configured = config.process.spool_dir.clone();
-    let directories = match configured {
-        Some(directory) => vec![directory],
-        None => state_dir(config.server.state_dir.as_deref(), variable)
-            .into_iter()
-            .chain([std::env::temp_dir()])
-            .collect(),
-    };
-    ExecutorSettings {
-        grace: config.process.grace_ms,
-        spool: SpoolSettings {
-            per_process: config.process.spool_bytes,
-            total: config.process.spool_total_bytes,
-            directories,
-        },
-        max_processes: config.limits.processes,
-        max_processes_per_session: config.limits.processes_per_session,
-        limits,
-        child_oom_score_adj: u16::try_from(config.limits.child_oom_score_adj).unwrap_or(u16::MAX),
-        snapshots: SnapshotSettings {
-            enabled: config.snapshot.enabled,
-            capture_limit: config.snapshot.capture_ms,
-            cache_bytes: usize::try_from(config.snapshot.cache_bytes).unwrap_or(usize::MAX),
-        },
-        ..ExecutorSettings::default()
+        common.closed.cancel();
+        accepting.close();
+        accepting.wait().await;
     }
 }
 
 /// What everything that a server started is known by.
+#[derive(Debug)]
 struct Owned {
     mark: ServerMark,
     groups: Option<Arc<Hierarchy>>,
+}
+
+impl Owned {
+    fn by(resources: &Resources) -> Self {
+        Self { mark: resources.mark, groups: resources.limits.groups().cloned() }
+    }
 }
 
 /// Ends all sessions, and at the end of the drain whatever is left.
@@ -269,26 +233,28 @@ async fn end_everything(
 }
 
 /// Serves one connection on standard input and output, until the input ends or `shutdown`.
-pub async fn serve_stdio(
-    settings: &Settings,
-    mark: ServerMark,
-    environment: Vec<(OsString, OsString)>,
-    confinement: Confinement,
-    shutdown: Shutdown,
-) {
-    let config = &settings.config;
-    let owned = Owned { mark, groups: confinement.1.groups().cloned() };
-    let shared = shared(config, mark, &environment, confinement);
+pub async fn serve_stdio(settings: &Settings, resources: Resources, shutdown: Shutdown) {
+    let (config, owned) = (&settings.config, Owned::by(&resources));
+    let shared = setup::shared(config, &resources, Arc::default());
     let registry = Arc::clone(&shared.registry);
     let transport = Lines::new(tokio::io::stdin(), tokio::io::stdout());
     let stop = shared.shutdown.clone();
-    let serving = Box::pin(connection::serve(transport, shared, Kind::Stdio));
+    let serving = Box::pin(connection::serve(transport, shared, Kind::Stdio, Who::stdio()));
     tokio::select! {
         () = serving => {}
         () = async { shutdown.begin.cancelled().await; stop.cancel() } => {}
     }
     let (grace, drain) = (config.process.grace_ms, config.server.drain_ms);
     end_everything(&registry, owned, grace, drain, &shutdown.at_once).await;
+}
+
+/// Tries the files that the settings name: of tokens, secrets and certificates.
+///
+/// # Errors
+/// The first one that cannot be used.
+pub fn check_files(settings: &Settings) -> Result<(), SetupError> {
+    // As if nothing were exposed: checking must not make a token.
+    Rules::new(settings, false, |_| None).map(drop)
 }
 
 /// Whether the settings ask for standard input and output instead of sockets.

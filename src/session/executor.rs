@@ -8,10 +8,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::LimitPolicy;
 use crate::memory::MemoryBudget;
-use crate::process::{OutputBudget, SpoolSettings, StartFailure, StartFailureKind};
+use crate::network::proxy::site::Site;
+use crate::process::{OutputBudget, OutputUsage, SpoolSettings, StartFailure, StartFailureKind};
 use crate::sandbox::Sandboxes;
 use crate::snapshot::{SnapshotCache, SnapshotSettings};
 use crate::spawn::mark::ServerMark;
+use crate::telemetry::Telemetry;
 
 /// Output that all processes together keep in memory.
 const MEMORY_FOR_OUTPUT: usize = 64 << 20;
@@ -37,6 +39,10 @@ pub struct ExecutorSettings {
     pub child_oom_score_adj: u16,
     /// Remembered states of shells.
     pub snapshots: SnapshotSettings,
+    /// The proxies of runs without a sandbox serve these runs only.
+    pub checks_peers: bool,
+    /// Where it is counted.
+    pub telemetry: Arc<Telemetry>,
 }
 
 impl Default for ExecutorSettings {
@@ -56,6 +62,8 @@ impl Default for ExecutorSettings {
             limits: LimitPolicy::default(),
             child_oom_score_adj: 500,
             snapshots: SnapshotSettings::default(),
+            checks_peers: false,
+            telemetry: Arc::default(),
         }
     }
 }
@@ -71,6 +79,7 @@ pub struct Executor {
     /// The server's own environment, as policies see it.
     environment: Vec<(OsString, OsString)>,
     sandboxes: Arc<Sandboxes>,
+    network: Arc<Site>,
 }
 
 impl Executor {
@@ -81,6 +90,7 @@ impl Executor {
         mark: ServerMark,
         environment: Vec<(OsString, OsString)>,
         sandboxes: Arc<Sandboxes>,
+        network: Arc<Site>,
     ) -> Arc<Self> {
         let output =
             OutputBudget::new(MEMORY_FOR_OUTPUT, Arc::clone(&settings.memory), settings.spool.clone());
@@ -93,6 +103,7 @@ impl Executor {
             live: AtomicUsize::new(0),
             environment,
             sandboxes,
+            network,
         })
     }
 
@@ -112,6 +123,24 @@ impl Executor {
     #[must_use]
     pub fn sandboxes(&self) -> &Arc<Sandboxes> {
         &self.sandboxes
+    }
+
+    /// What its proxies share.
+    #[must_use]
+    pub fn network(&self) -> &Arc<Site> {
+        &self.network
+    }
+
+    /// Where what it does is counted.
+    #[must_use]
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.settings.telemetry
+    }
+
+    /// What became of the output of its processes.
+    #[must_use]
+    pub fn output_usage(&self) -> OutputUsage {
+        self.output.usage()
     }
 
     /// A start failed; what it says of this machine is remembered.
@@ -153,6 +182,12 @@ impl Executor {
 /// A live process, as long as it is held.
 #[derive(Debug)]
 pub(super) struct Live(Arc<Executor>);
+
+impl Live {
+    pub(super) fn executor(&self) -> &Executor {
+        &self.0
+    }
+}
 
 impl Drop for Live {
     fn drop(&mut self) {

@@ -5,9 +5,11 @@
 
 mod attachment;
 mod compose;
+mod egress;
 mod executor;
 mod limits;
 mod read;
+mod record;
 mod registry;
 mod shell_state;
 mod start;
@@ -23,9 +25,11 @@ pub use attachment::{Attachment, Role};
 pub use executor::{Executor, ExecutorSettings};
 pub use limits::{LimitHost, LimitPolicy};
 pub use read::{MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, read_now, wait_for_news};
-pub use registry::{SessionError, SessionRegistry};
+pub use registry::{Census, SessionError, SessionRegistry};
 pub use start::{StartError, Started};
 
+use crate::network::desk::Desk;
+use crate::process::log::Status;
 use crate::process::{Process, end_scope};
 use crate::protocol::process::{
     ListResponse, ProcessId, ProcessState, ProcessSummary, SandboxType, StdinState,
@@ -51,6 +55,12 @@ impl ConnectionId {
     pub fn next() -> Self {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// As a number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
     }
 }
 
@@ -79,6 +89,8 @@ pub struct Session {
     /// Changes when a start has been finished, one way or the other.
     start_settled: watch::Sender<()>,
     snapshots: SessionSnapshots,
+    /// Where the proxies of its processes ask its client.
+    desk: Arc<Desk>,
     /// Cancelled when the end begins, for starts that wait for a snapshot.
     ending: CancellationToken,
 }
@@ -104,6 +116,7 @@ impl Session {
             table: Mutex::default(),
             attached: Mutex::default(),
             start_settled: watch::Sender::new(()),
+            desk: Arc::default(),
             ending: CancellationToken::new(),
         })
     }
@@ -112,6 +125,12 @@ impl Session {
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// What its client calls itself, cut where it is too long.
+    #[must_use]
+    pub fn client_name(&self) -> &str {
+        &self.client_name
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -190,11 +209,6 @@ fn summary(row: table::Row<'_>) -> (u64, ProcessSummary) {
     let process = row.process;
     let status = process.log().status();
     let exit = status.exit.as_ref();
-    let state = match (status.closed, exit) {
-        (true, _) => ProcessState::Closed,
-        (false, Some(_)) => ProcessState::Exited,
-        (false, None) => ProcessState::Running,
-    };
     let totals = status.totals;
     let summary = ProcessSummary {
         process_id: process.id().clone(),
@@ -203,7 +217,7 @@ fn summary(row: table::Row<'_>) -> (u64, ProcessSummary) {
         tty: process.tty(),
         sandbox_type: row.sandbox_type,
         pid: process.pid(),
-        state,
+        state: state_of(&status),
         started_at_ms: process.started_at_ms(),
         exited_at_ms: exit.map(|exit| exit.at_ms),
         exit_code: exit.map(|exit| exit.code),
@@ -214,6 +228,14 @@ fn summary(row: table::Row<'_>) -> (u64, ProcessSummary) {
         stdin: if process.stdin_open() { StdinState::Open } else { StdinState::Closed },
     };
     (row.order, summary)
+}
+
+fn state_of(status: &Status) -> ProcessState {
+    match (status.closed, &status.exit) {
+        (true, _) => ProcessState::Closed,
+        (false, Some(_)) => ProcessState::Exited,
+        (false, None) => ProcessState::Running,
+    }
 }
 
 /// What a start says confines its process.

@@ -10,7 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::attachment::{Attachment, LONGEST_DETACHED, Role};
 use super::{Executor, Session};
+use crate::protocol::process::ProcessState;
 use crate::protocol::session::{SessionListResponse, SessionSummary};
+use crate::telemetry::Limit;
 
 /// Why there is no session to be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -58,6 +60,7 @@ impl SessionRegistry {
     pub fn create(self: &Arc<Self>, client_name: &str) -> Result<Attachment, SessionError> {
         let mut sessions = self.sessions();
         if sessions.len() >= self.max_sessions.get() {
+            self.executor.telemetry().runs.limits.of(Limit::Sessions).increment();
             return Err(SessionError::TooMany(self.max_sessions.get()));
         }
         let session = Session::new(client_name, Arc::clone(&self.executor));
@@ -106,6 +109,21 @@ impl SessionRegistry {
         join_all(sessions.iter().map(|session| session.end(grace))).await;
     }
 
+    /// How many sessions and processes there are. It looks at each of them.
+    #[must_use]
+    pub fn census(&self) -> Census {
+        let sessions: Vec<Arc<Session>> = self.sessions().values().map(Arc::clone).collect();
+        let mut census = Census::default();
+        sessions.iter().for_each(|session| session.count_into(&mut census));
+        census
+    }
+
+    /// What runs the processes of the sessions.
+    #[must_use]
+    pub fn executor(&self) -> &Arc<Executor> {
+        &self.executor
+    }
+
     /// All sessions, in order of creation.
     #[must_use]
     pub fn list(&self) -> SessionListResponse {
@@ -116,7 +134,34 @@ impl SessionRegistry {
     }
 }
 
+/// How much there is of everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Census {
+    /// Sessions with a holder.
+    pub attached: u64,
+    /// Sessions that wait for one.
+    pub detached: u64,
+    /// Processes that run.
+    pub running: u64,
+    /// Processes that have ended while something holds their streams.
+    pub exited: u64,
+    /// Records of processes that are over.
+    pub closed: u64,
+}
+
 impl Session {
+    fn count_into(&self, census: &mut Census) {
+        let holder = self.attached().has_holder();
+        *if holder { &mut census.attached } else { &mut census.detached } += 1;
+        for row in self.table().present() {
+            *match super::state_of(&row.process.log().status()) {
+                ProcessState::Running => &mut census.running,
+                ProcessState::Exited => &mut census.exited,
+                ProcessState::Closed => &mut census.closed,
+            } += 1;
+        }
+    }
+
     fn summary(&self) -> SessionSummary {
         let processes = self.process_count();
         let attached = self.attached();

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::support::client::upgrade;
 use super::support::http::{exchange, status, upgrade_head};
-use super::support::{Client, Daemon, End, LIMIT, Refused, Start, work_dir};
+use super::support::{Client, Daemon, End, LIMIT, Refused, Start, eventually, work_dir};
 
 async fn status_of(daemon: &Daemon, head: &str) -> u16 {
     status(&exchange(daemon.address(), head).await)
@@ -275,4 +275,36 @@ async fn addresses_that_stop_the_server(addresses: &[&str], expected: i32) {
     let (status, text) = setup.refused().await;
     assert_eq!(status, Some(expected), "{text}");
     assert!(!text.is_empty());
+}
+
+/// 512 strangers and one client are all that may be open: were their places held, the last could not come in.
+#[tokio::test]
+async fn who_guesses_waits_and_keeps_no_place_from_others() {
+    let directory = work_dir();
+    let token = directory.path().join("token");
+    std::fs::write(&token, "right").unwrap();
+    let daemon = Daemon::setup()
+        .set("server.max_connections", "1")
+        .set("auth.failure_delay_ms", "60000")
+        .set("auth.mode", "capability-token")
+        .set("auth.token_file", token.to_str().unwrap())
+        .start()
+        .await;
+    let mut guesses = Vec::new();
+    for _ in 0..512 {
+        let mut socket = TcpStream::connect(daemon.address()).await.unwrap();
+        let head = upgrade_head("localhost", &["Authorization: Bearer wrong"]);
+        socket.write_all(head.as_bytes()).await.unwrap();
+        guesses.push(socket);
+    }
+    let all_failed = || daemon.log().matches("authentication failed").count() == 512;
+    eventually("all have failed", LIMIT, all_failed).await;
+    let early = timeout(Duration::from_millis(200), guesses[0].read_u8()).await;
+    assert!(early.is_err(), "the answer is held back");
+    assert_eq!(status_of(&daemon, &upgrade_head("localhost", &["Authorization: Bearer no"])).await, 401);
+    let mut request = upgrade(daemon.url());
+    request.headers_mut().insert("authorization", "Bearer right".parse().unwrap());
+    let client = Client::try_connect(daemon.url(), request).await.expect("there is a place");
+    client.handshake(json!({"clientName": "test"})).await.unwrap();
+    assert!(!daemon.log().contains("wrong"), "what was guessed is not told");
 }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a failed unwrap is a failed test")]
 
+mod audit;
+mod command_line;
 mod confined;
 mod connection;
 mod control;
@@ -14,6 +16,10 @@ mod jailed;
 mod leftovers;
 mod limits;
 mod listeners;
+mod managed;
+mod metrics;
+mod networking;
+mod operating_example;
 mod output;
 mod sessions;
 mod snapshot_profiles;
@@ -23,3 +29,4 @@ mod standard_io;
 mod starting;
 mod support;
 mod terminal;
+mod tls;

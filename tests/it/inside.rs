@@ -12,7 +12,8 @@ use std::sync::Arc;
 use exec_server::config::{Flag, load};
 use exec_server::sandbox::networked::NetworkedRun;
 use exec_server::sandbox::{SandboxSettings, Sandboxes};
-use exec_server::server::{Server, Shutdown};
+use exec_server::server::{Resources, Server, Shutdown};
+use exec_server::service::Sockets;
 use exec_server::session::LimitPolicy;
 use exec_server::spawn::isolation::Isolation;
 use exec_server::spawn::mark::ServerMark;
@@ -78,10 +79,14 @@ impl Place {
         let sandboxes = Sandboxes::new(SandboxSettings::default());
         let mark = ServerMark::new();
         let settings = load(&flags, [], None).unwrap();
-        let server =
-            Server::bind(&settings, mark, Vec::new(), (Arc::clone(&sandboxes), LimitPolicy::default()))
-                .await
-                .unwrap();
+        let resources = Resources {
+            mark,
+            environment: Vec::new(),
+            sandboxes: Arc::clone(&sandboxes),
+            telemetry: Arc::default(),
+            limits: LimitPolicy::default(),
+        };
+        let server = Server::bind(&settings, resources, Sockets::default()).await.unwrap();
         let target = server.urls()[0].trim_start_matches("ws://").to_owned();
         Self { sandboxes, mark, server: Some(server), target, home }
     }

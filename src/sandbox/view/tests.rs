@@ -39,7 +39,7 @@ impl Place {
 
     fn compose(&self, rules: &[(&str, Access)]) -> (View, Lease) {
         let policy = self.policy(rules);
-        compose(&Ground::lay(&policy), &policy, &self.placeholders, None, None).unwrap()
+        compose(&Ground::lay(&policy), &policy, &self.placeholders, None, Vec::new()).unwrap()
     }
 
     /// The layers below the place, by name.
@@ -153,7 +153,8 @@ fn a_hidden_directory_to_run_in_is_empty() {
     let place = Place::new();
     let policy = place.policy(&[("out", Access::Read)]);
     let (view, _lease) =
-        compose(&Ground::lay(&policy), &policy, &place.placeholders, Some(&place.at("w")), None).unwrap();
+        compose(&Ground::lay(&policy), &policy, &place.placeholders, Some(&place.at("w")), Vec::new())
+            .unwrap();
     let Base::Empty(skeleton) = &view.base else { panic!("{view:?}") };
     assert!(skeleton.directories.contains(&RawPath::from(place.at("w").strip_prefix("/").unwrap())));
     assert!(!view.layers.iter().any(|layer| layer.path.as_path() == place.at("w")));

@@ -1,19 +1,18 @@
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::AuthRefusal;
 use crate::config::TokenDigest;
+use crate::server::followed::{Followed, Source};
 
 /// The capability tokens that pass, as digests.
 #[derive(Debug)]
 pub(super) enum Tokens {
     Fixed(Vec<TokenDigest>),
-    File(TokenFile),
+    File(Followed<TokenFile>),
 }
 
 impl Tokens {
@@ -21,7 +20,7 @@ impl Tokens {
         let digest = digest(token);
         let passes = match self {
             Self::Fixed(known) => matches_any(&digest, known),
-            Self::File(file) => file.contains(&digest),
+            Self::File(file) => matches_any(&digest, &file.current()),
         };
         if passes { Ok(()) } else { Err(AuthRefusal::WrongToken) }
     }
@@ -36,59 +35,30 @@ fn matches_any(digest: &TokenDigest, known: &[TokenDigest]) -> bool {
     known.iter().fold(Choice::from(0), |found, one| found | one.as_bytes().ct_eq(digest.as_bytes())).into()
 }
 
-/// A file of tokens, one a line, that follows its changes.
+/// A file of tokens, one a line.
 #[derive(Debug)]
-pub(super) struct TokenFile {
-    path: PathBuf,
-    state: Mutex<Content>,
-}
-
-#[derive(Debug)]
-struct Content {
-    stamp: Option<Stamp>,
-    tokens: Vec<TokenDigest>,
-}
-
-/// What changes when a file does: device, inode, size, modification and change time.
-type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
+pub(super) struct TokenFile(PathBuf);
 
 impl TokenFile {
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let stamp = stamp(path).ok();
-        let tokens = read(path)?;
-        Ok(Self { path: path.into(), state: Mutex::new(Content { stamp, tokens }) })
-    }
-
-    fn contains(&self, digest: &TokenDigest) -> bool {
-        let mut content = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.refresh(&mut content);
-        matches_any(digest, &content.tokens)
-    }
-
-    /// The stamp is taken before the content, so that a write in between is seen the next time; and it is kept after a
-    /// failure, so that one bad version is reported once.
-    fn refresh(&self, content: &mut Content) {
-        let current = stamp(&self.path).ok();
-        if current == content.stamp {
-            return;
-        }
-        content.stamp = current;
-        match read(&self.path) {
-            Ok(tokens) => {
-                content.tokens = tokens;
-                tracing::info!(file = %self.path.display(), "read the changed token file");
-            }
-            Err(error) => {
-                tracing::warn!(file = %self.path.display(), %error, "kept the old tokens: the changed file is unusable");
-            }
-        }
+    /// Reads it, and again whenever it changes.
+    pub(super) fn open(path: &Path) -> io::Result<Followed<Self>> {
+        Followed::open(Self(path.into()))
     }
 }
 
-fn stamp(path: &Path) -> io::Result<Stamp> {
-    let data = std::fs::metadata(path)?;
-    let modified = (data.mtime(), data.mtime_nsec());
-    Ok((data.dev(), data.ino(), data.size(), modified, (data.ctime(), data.ctime_nsec())))
+impl Source for TokenFile {
+    type Value = Vec<TokenDigest>;
+    type Error = io::Error;
+
+    const NAME: &str = "tokens";
+
+    fn files(&self) -> Vec<&Path> {
+        vec![&self.0]
+    }
+
+    fn read(&self) -> io::Result<Vec<TokenDigest>> {
+        read(&self.0)
+    }
 }
 
 fn read(path: &Path) -> io::Result<Vec<TokenDigest>> {

@@ -6,7 +6,7 @@
 mod capability;
 mod setup;
 mod signed;
-mod token;
+pub mod token;
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -16,12 +16,15 @@ use axum::http::{HeaderMap, StatusCode};
 
 use capability::Tokens;
 pub use setup::{AuthError, Authentication};
+use sha2::{Digest, Sha256};
 use signed::SignedTokens;
 
 /// Why an upgrade is refused; the text is the body of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum AuthRefusal {
+    #[error("missing client certificate")]
+    NoCertificate,
     #[error("missing websocket bearer token")]
     Missing,
     #[error("invalid authorization header")]
@@ -70,13 +73,15 @@ impl Authenticator {
         matches!(self.rule, Rule::Open)
     }
 
-    /// Whether a request with these headers may upgrade.
-    pub fn check(&self, headers: &HeaderMap) -> Result<(), AuthRefusal> {
+    /// Whether a request with these headers may upgrade, and by which token, as [`label`] names it. It may block on the
+    /// disk.
+    pub fn check(&self, headers: &HeaderMap) -> Result<Option<String>, AuthRefusal> {
         match &self.rule {
-            Rule::Open => Ok(()),
+            Rule::Open => return Ok(None),
             Rule::Capability(tokens) => tokens.check(bearer(headers)?),
             Rule::Signed(rules) => rules.check(bearer(headers)?),
-        }
+        }?;
+        Ok(Some(label(bearer(headers)?.as_bytes())))
     }
 
     /// Logs a refused attempt, and says for how long the caller must hold its answer back.
@@ -85,6 +90,14 @@ impl Authenticator {
         tracing::warn!(%peer, reason = %refusal, "authentication failed");
         self.failure_delay
     }
+}
+
+/// A name for what somebody has proved to have, which does not tell it: the beginning of its digest.
+#[must_use]
+pub fn label(secret: &[u8]) -> String {
+    let digest = Sha256::digest(secret);
+    let hex: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
 }
 
 /// The token of the first `Authorization` header.

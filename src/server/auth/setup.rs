@@ -20,6 +20,8 @@ const MIN_SECRET_BYTES: usize = 32;
 pub enum AuthError {
     #[error("cannot use auth.token_file {path}")]
     TokenFile { path: PathBuf, source: io::Error },
+    #[error("cannot use metrics.token_file {path}")]
+    MetricsTokens { path: PathBuf, source: io::Error },
     #[error("cannot use auth.shared_secret_file {path}")]
     SecretFile { path: PathBuf, source: io::Error },
     #[error("cannot make a token for an address that others can reach, and auth.mode (--ws-auth) is not set")]
@@ -28,11 +30,18 @@ pub enum AuthError {
     StateToken { path: PathBuf, source: io::Error },
 }
 
+/// Whether clients must show certificates, whatever else they must.
+fn has_certificates(settings: &Settings) -> bool {
+    settings.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
+}
+
 /// The authenticators of a server's listeners.
 #[derive(Debug)]
 pub struct Authentication {
     local: Arc<Authenticator>,
     exposed: Arc<Authenticator>,
+    /// Readers of metrics, where others than clients are meant.
+    readers: Option<Arc<Authenticator>>,
     notice: Option<String>,
 }
 
@@ -45,14 +54,33 @@ impl Authentication {
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, AuthError> {
         let with_delay = |rule| Authenticator { rule, failure_delay: settings.config.auth.failure_delay_ms };
+        let clients = Self::of_clients(settings, is_exposed, variable, &with_delay)?;
+        let readers = match &settings.config.metrics.token_file {
+            Some(path) => {
+                let file = TokenFile::open(path)
+                    .map_err(|source| AuthError::MetricsTokens { path: path.into(), source })?;
+                Some(Arc::new(with_delay(Rule::Capability(Tokens::File(file)))))
+            }
+            None => None,
+        };
+        Ok(Self { readers, ..clients })
+    }
+
+    fn of_clients(
+        settings: &Settings,
+        is_exposed: bool,
+        variable: impl Fn(&str) -> Option<OsString>,
+        with_delay: &dyn Fn(Rule) -> Authenticator,
+    ) -> Result<Self, AuthError> {
         let rule = match &settings.auth {
-            AuthSettings::Open => return Ok(Self::open(is_exposed)),
+            AuthSettings::Open => return Ok(Self::open(is_exposed && !has_certificates(settings))),
             AuthSettings::Automatic if !is_exposed => return Ok(Self::open(false)),
             AuthSettings::Automatic => {
                 let (path, tokens) = generated(settings.config.server.state_dir.as_deref(), variable)?;
                 return Ok(Self {
                     local: Arc::new(Authenticator::open()),
                     exposed: Arc::new(with_delay(Rule::Capability(tokens))),
+                    readers: None,
                     notice: Some(token_notice(&path)),
                 });
             }
@@ -66,19 +94,29 @@ impl Authentication {
             }),
         };
         let all = Arc::new(with_delay(rule));
-        Ok(Self { local: Arc::clone(&all), exposed: all, notice: None })
+        Ok(Self { local: Arc::clone(&all), exposed: all, readers: None, notice: None })
     }
 
     fn open(is_exposed: bool) -> Self {
         let open = Arc::new(Authenticator::open());
         let notice = is_exposed.then(|| OPEN_NOTICE.to_owned());
-        Self { local: Arc::clone(&open), exposed: open, notice }
+        Self { local: Arc::clone(&open), exposed: open, readers: None, notice }
     }
 
     /// The authenticator of a listener.
     #[must_use]
     pub fn of(&self, is_local: bool) -> Arc<Authenticator> {
         Arc::clone(if is_local { &self.local } else { &self.exposed })
+    }
+
+    /// Who may read the metrics of a listener: everybody on this machine, elsewhere who has a token.
+    #[must_use]
+    pub fn readers(&self, is_local: bool) -> Arc<Authenticator> {
+        match &self.readers {
+            _ if is_local => Arc::new(Authenticator::open()),
+            Some(readers) => Arc::clone(readers),
+            None => Arc::clone(&self.exposed),
+        }
     }
 
     /// What a person must be told on stderr, whatever is logged.
@@ -145,7 +183,7 @@ mod tests {
 
     fn check(authenticator: &Authenticator, token: &str) -> Result<(), AuthRefusal> {
         let value = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
-        authenticator.check(&HeaderMap::from_iter([(AUTHORIZATION, value)]))
+        authenticator.check(&HeaderMap::from_iter([(AUTHORIZATION, value)])).map(drop)
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The token that a server makes for itself when it is reachable and nobody configured one.
+//! Makes tokens: for a server that is reachable and for which nobody configured one, and for whoever asks for one.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,7 +12,10 @@ use rustix::rand::{GetRandomFlags, getrandom};
 pub(super) fn ensure(state_dir: &Path) -> io::Result<PathBuf> {
     let path = state_dir.join("token");
     match open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => create(state_dir, &path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check(open(&path)?)?,
+            outcome => outcome?,
+        },
         Err(error) => return Err(error),
         Ok(file) => check(file)?,
     }
@@ -39,19 +42,24 @@ fn check(mut file: File) -> io::Result<()> {
     Ok(())
 }
 
-/// Complete before it has its name; of two servers that start together, one makes it and both use it.
-fn create(state_dir: &Path, path: &Path) -> io::Result<()> {
-    let mut file = tempfile::NamedTempFile::new_in(state_dir)?;
+/// Makes a file with a new token, for its owner only. It is complete before it has its name, so of two servers that start
+/// together one makes it and both use it.
+///
+/// # Errors
+/// A file that exists stays as it is ([`io::ErrorKind::AlreadyExists`]).
+pub fn create(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let mut file = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
     writeln!(file, "{}", random()?)?;
     file.as_file().sync_all()?;
-    match file.persist_noclobber(path) {
-        Ok(_) => Ok(()),
-        Err(failure) if failure.error.kind() == io::ErrorKind::AlreadyExists => check(open(path)?),
-        Err(failure) => Err(failure.error),
-    }
+    file.persist_noclobber(path).map(drop).map_err(|failure| failure.error)
 }
 
-fn random() -> io::Result<String> {
+/// A new token: 256 bits of the kernel's randomness.
+///
+/// # Errors
+/// The kernel has none to give.
+pub fn random() -> io::Result<String> {
     let mut bytes = [0_u8; 32];
     // Up to 256 bytes are never delivered in part.
     getrandom(&mut bytes, GetRandomFlags::empty())?;

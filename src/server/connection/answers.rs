@@ -3,62 +3,67 @@
 use base64_simd::STANDARD;
 use serde::Serialize;
 
+use super::ticket::Ticket;
 use crate::process::log::{Chunk, Event, Exit};
 use crate::protocol::envelope::{
-    ErrorObject, OutgoingError, OutgoingNotification, OutgoingResult, RequestId,
+    ErrorObject, OutgoingError, OutgoingNotification, OutgoingRequest, OutgoingResult, RequestId,
 };
 use crate::protocol::fs::{MissingChanged, MissingChangedParams, ReadBlockResponse, ReadFileResponse};
+use crate::protocol::network::{PolicyDecision, PolicyDecisionParams, PolicyRequest, PolicyRequestParams};
 use crate::protocol::process::{ClosedParams, ExitedParams, LostOutput, ProcessId};
-use crate::protocol::{MAX_MESSAGE_BYTES, NotificationMethod, code, http, process};
+use crate::protocol::{MAX_MESSAGE_BYTES, Method, NotificationMethod, code, http, process};
 use crate::session::ReadOutcome;
 
 /// What goes out of an error's text.
 const MESSAGE_CHARS: usize = 2000;
 
 /// Encodes a successful answer, or the error that says it is too large.
-pub(super) fn success<R: Serialize>(id: &RequestId, result: &R) -> String {
-    match serde_json::to_string(&OutgoingResult { id, result }) {
-        Ok(text) => fitting(id, text),
-        Err(error) => {
-            failure(id, &ErrorObject::new(code::INTERNAL, format!("the answer cannot be encoded: {error}")))
-        }
+pub(super) fn success<R: Serialize>(ticket: &Ticket, result: &R) -> String {
+    match serde_json::to_string(&OutgoingResult { id: ticket.id(), result }) {
+        Ok(text) => fitting(ticket, text),
+        Err(error) => failure(
+            ticket,
+            &ErrorObject::new(code::INTERNAL, format!("the answer cannot be encoded: {error}")),
+        ),
     }
 }
 
 /// Encodes a failed answer.
-pub(super) fn failure(id: &RequestId, error: &ErrorObject) -> String {
+pub(super) fn failure(ticket: &Ticket, error: &ErrorObject) -> String {
+    ticket.answered(Some(error));
     // A message may quote what the client sent, however much that was.
     let cut = error
         .message
         .char_indices()
         .nth(MESSAGE_CHARS)
         .map(|(end, _)| ErrorObject { message: format!("{}…", &error.message[..end]), ..error.clone() });
+    let answer = OutgoingError { id: ticket.id(), error: cut.as_ref().unwrap_or(error) };
     // An error object holds nothing that JSON cannot.
-    serde_json::to_string(&OutgoingError { id, error: cut.as_ref().unwrap_or(error) }).unwrap_or_default()
+    serde_json::to_string(&answer).unwrap_or_default()
 }
 
 /// Encodes any answer.
-pub(super) fn answer<R: Serialize>(id: &RequestId, outcome: Result<R, ErrorObject>) -> String {
+pub(super) fn answer<R: Serialize>(ticket: &Ticket, outcome: Result<R, ErrorObject>) -> String {
     match outcome {
-        Ok(result) => success(id, &result),
-        Err(error) => failure(id, &error),
+        Ok(result) => success(ticket, &result),
+        Err(error) => failure(ticket, &error),
     }
 }
 
 /// Encodes the answer to `fs/readFile`.
-pub(super) fn file(id: &RequestId, result: &ReadFileResponse) -> String {
-    bytes(id, "dataBase64", result.data_base64.as_slice(), "")
+pub(super) fn file(ticket: &Ticket, result: &ReadFileResponse) -> String {
+    bytes(ticket, "dataBase64", result.data_base64.as_slice(), "")
 }
 
 /// Encodes the answer to `fs/readBlock`.
-pub(super) fn block(id: &RequestId, result: &ReadBlockResponse) -> String {
+pub(super) fn block(ticket: &Ticket, result: &ReadBlockResponse) -> String {
     let eof = if result.eof { r#","eof":true"# } else { r#","eof":false"# };
-    bytes(id, "chunk", result.chunk.as_slice(), eof)
+    bytes(ticket, "chunk", result.chunk.as_slice(), eof)
 }
 
 /// Bytes go straight into the message: base64 holds nothing that JSON would have to escape.
-fn bytes(id: &RequestId, member: &str, bytes: &[u8], rest: &str) -> String {
-    let id_text = serde_json::to_string(id).unwrap_or_default();
+fn bytes(ticket: &Ticket, member: &str, bytes: &[u8], rest: &str) -> String {
+    let id_text = serde_json::to_string(ticket.id()).unwrap_or_default();
     let mut text = String::with_capacity(64 + id_text.len() + bytes.len().div_ceil(3) * 4);
     text.push_str(r#"{"id":"#);
     text.push_str(&id_text);
@@ -69,11 +74,12 @@ fn bytes(id: &RequestId, member: &str, bytes: &[u8], rest: &str) -> String {
     text.push('"');
     text.push_str(rest);
     text.push_str("}}");
-    fitting(id, text)
+    fitting(ticket, text)
 }
 
-fn fitting(id: &RequestId, text: String) -> String {
+fn fitting(ticket: &Ticket, text: String) -> String {
     if text.len() <= MAX_MESSAGE_BYTES {
+        ticket.answered(None);
         return text;
     }
     let message = format!(
@@ -81,7 +87,7 @@ fn fitting(id: &RequestId, text: String) -> String {
          (`fs/open` and `fs/readBlock`, `process/read` with `maxBytes`, `fs/walk` with smaller limits)",
         text.len()
     );
-    failure(id, &ErrorObject::new(code::INVALID_REQUEST, message))
+    failure(ticket, &ErrorObject::new(code::INVALID_REQUEST, message))
 }
 
 fn json(text: &str) -> String {
@@ -105,6 +111,18 @@ pub(super) fn notification(process: &ProcessId, event: &Event) -> String {
 /// Encodes that a watch has seen a change.
 pub(super) fn missing_changed(watch_id: u64) -> String {
     note::<MissingChanged>(&MissingChangedParams { watch_id })
+}
+
+/// Encodes a question to the client.
+pub(super) fn policy_request(id: i64, params: &PolicyRequestParams) -> String {
+    let id = RequestId::Integer(id);
+    let request = OutgoingRequest { id: &id, method: PolicyRequest::NAME, params };
+    serde_json::to_string(&request).unwrap_or_default()
+}
+
+/// Encodes what a proxy has decided.
+pub(super) fn policy_decision(report: &PolicyDecisionParams) -> String {
+    note::<PolicyDecision>(report)
 }
 
 /// Encodes a piece of a streamed body, or its end with the error, if there is one.
@@ -159,7 +177,7 @@ fn push_chunk(text: &mut String, chunk: &Chunk) {
 }
 
 /// Encodes the answer to `process/read`.
-pub(super) fn read(id: &RequestId, outcome: &ReadOutcome) -> String {
+pub(super) fn read(ticket: &Ticket, outcome: &ReadOutcome) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Rest<'a> {
@@ -183,7 +201,7 @@ pub(super) fn read(id: &RequestId, outcome: &ReadOutcome) -> String {
     let output: usize = outcome.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
     let mut text = String::with_capacity(256 + output.div_ceil(3) * 4 + outcome.chunks.len() * 64);
     text.push_str(r#"{"id":"#);
-    text.push_str(&serde_json::to_string(id).unwrap_or_default());
+    text.push_str(&serde_json::to_string(ticket.id()).unwrap_or_default());
     text.push_str(r#","result":{"chunks":["#);
     for (index, chunk) in outcome.chunks.iter().enumerate() {
         text.push_str(if index == 0 { "{" } else { ",{" });
@@ -194,16 +212,22 @@ pub(super) fn read(id: &RequestId, outcome: &ReadOutcome) -> String {
     // The rest is an object of its own; its members follow the chunks without its opening brace.
     text.push_str(&serde_json::to_string(&rest).unwrap_or_default()[1..]);
     text.push('}');
-    fitting(id, text)
+    fitting(ticket, text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::envelope::RequestId;
+    use crate::server::connection::calls::MethodLabel;
+
+    fn ticket(id: RequestId) -> Ticket {
+        Ticket::new(id, MethodLabel::Unknown, &std::sync::Arc::default())
+    }
 
     #[test]
     fn bytes_are_encoded_as_the_wire_types_say() {
-        for id in [RequestId::Integer(7), RequestId::Text("a\"b".to_owned())] {
+        for id in [RequestId::Integer(7), RequestId::Text("a\"b".to_owned())].map(ticket) {
             for content in [vec![], vec![0], vec![0xff; 1000], b"text".to_vec()] {
                 let read = ReadFileResponse { data_base64: content.clone().into() };
                 assert_eq!(file(&id, &read), success(&id, &read));
@@ -231,7 +255,7 @@ mod tests {
             let second = Chunk { seq, stream: ExecOutputStream::Stderr, bytes: other.into() };
             let outcome =
                 ReadOutcome { chunks: vec![chunk, second], next_seq: 9, exit: None, closed: true, lost: None };
-            let text = read(&RequestId::Text(id), &outcome);
+            let text = read(&ticket(RequestId::Text(id)), &outcome);
             let Ok(Message::Response { outcome: Ok(result), .. }) = Message::parse(text.as_bytes()) else { panic!("{text}") };
             let read: AccountedRead = serde_json::from_value(result).unwrap();
             prop_assert_eq!(read, AccountedRead::from(outcome));

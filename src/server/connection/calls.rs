@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::protocol::envelope::ErrorObject;
 use crate::protocol::process::ProcessId;
-use crate::protocol::{Method, code, environment, fs, http, process, session};
+use crate::protocol::{Method, code, discovery, environment, fs, http, process, session};
+use crate::telemetry::Label;
 
 /// Declares [`Call`] and its decoder from marker types.
 macro_rules! calls {
@@ -14,6 +15,42 @@ macro_rules! calls {
         #[expect(clippy::large_enum_variant, reason = "calls are moved once and not kept in numbers")]
         pub(super) enum Call {
             $($name(<$method as Method>::Params),)*
+        }
+
+        /// The method of a message, as it is counted: not by what a client may have written.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(in crate::server) enum MethodLabel {
+            $($name,)*
+            /// Of that name there is none.
+            Unknown,
+            /// It is no message.
+            Unreadable,
+        }
+
+        impl Label for MethodLabel {
+            const ALL: &'static [Self] = &[$(Self::$name,)* Self::Unknown, Self::Unreadable];
+
+            fn index(self) -> usize {
+                self as usize
+            }
+
+            fn text(self) -> &'static str {
+                match self {
+                    $(Self::$name => <$method as Method>::NAME,)*
+                    Self::Unknown => "unknown",
+                    Self::Unreadable => "unreadable",
+                }
+            }
+        }
+
+        impl MethodLabel {
+            /// The label of what a client wrote.
+            pub(super) fn of(method: &str) -> Self {
+                match method {
+                    $(<$method as Method>::NAME => Self::$name,)*
+                    _ => Self::Unknown,
+                }
+            }
         }
 
         impl Call {
@@ -38,6 +75,13 @@ macro_rules! calls {
                 }
             }
 
+            /// The method, as it is counted.
+            pub(super) fn label(&self) -> MethodLabel {
+                match self {
+                    $(Self::$name(_) => MethodLabel::$name,)*
+                }
+            }
+
             /// The wire name.
             pub(super) fn method(&self) -> &'static str {
                 match self {
@@ -54,6 +98,8 @@ calls! {
     Info(environment::Info),
     Status(environment::Status),
     ConfigRead(environment::ConfigRead),
+    RootsDiscover(discovery::RootsDiscover),
+    Discover(discovery::Discover),
     Start(process::Start),
     Read(process::Read),
     Write(process::Write),

@@ -5,11 +5,14 @@
 //! the process. It reads no further while too much waits to be answered or to be written.
 
 mod answers;
+mod audit;
 mod bodies;
 mod calls;
 mod heartbeat;
 mod order;
+mod questions;
 mod requests;
+mod ticket;
 mod watching;
 mod work;
 
@@ -27,25 +30,31 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+pub use self::audit::Who;
 use self::bodies::Bodies;
 use self::calls::Call;
+pub(super) use self::calls::MethodLabel;
 use self::heartbeat::{Due, Heartbeat};
 use self::order::Lanes;
+use self::questions::Questions;
+use self::ticket::Ticket;
 use self::watching::Watching;
 use self::work::{Done, Reply, Tools};
+use crate::discovery::Discovery;
 use crate::environment_config::EnvironmentConfig;
 use crate::fs::FileSystem;
 use crate::http_request::{HttpClient, Room};
 use crate::memory::{Held, MemoryBudget};
 use crate::process::WaitingBudget;
 use crate::process::log::{Chunk, Event, OutputLog, Taken};
-use crate::protocol::envelope::{ErrorObject, Malformed, Message, RequestId};
+use crate::protocol::envelope::{ErrorObject, Malformed, Message};
 use crate::protocol::environment::EnvironmentInfo;
 use crate::protocol::process::ProcessId;
 use crate::protocol::{code, salvage};
 use crate::rpc::transport::CloseCode;
 use crate::rpc::{EndReason, Received, Transport};
 use crate::sandbox::Sandboxes;
+use crate::server::metrics::Traffic;
 use crate::session::{Attachment, ConnectionId, Session, SessionRegistry};
 
 /// Requests that may wait behind the running ones; then the connection is read no further.
@@ -69,6 +78,8 @@ const LARGE_MESSAGE: usize = 256 << 10;
 const WAITING_WRITES: usize = 16 << 20;
 /// Large answers in the making at a time.
 const LARGE_ANSWERS: usize = 2;
+/// Discoveries of capabilities at a time.
+const DISCOVERIES: usize = 2;
 /// Large HTTP bodies taken whole at a time.
 const LARGE_BODIES: usize = 2;
 /// What `fs/readFile` can put into one answer.
@@ -91,10 +102,14 @@ pub struct Shared {
     pub config: Arc<EnvironmentConfig>,
     /// What all buffers may hold together.
     pub memory: Arc<MemoryBudget>,
+    /// Looks for capabilities.
+    pub discovery: Arc<Discovery>,
     /// Makes HTTP requests.
     pub http: Arc<HttpClient>,
     /// Requests of one connection that may run at a time.
     pub concurrent_requests: NonZeroUsize,
+    /// Counts what goes over connections.
+    pub(super) traffic: Arc<Traffic>,
     /// How long a stranger may stay silent.
     pub initialize_timeout: Duration,
     /// Time between pings.
@@ -109,9 +124,9 @@ impl Shared {
     /// What the executor says of itself. The first call finds out what can confine a process, which takes some
     /// milliseconds.
     pub async fn info(&self) -> EnvironmentInfo {
-        let sandboxes = Arc::clone(&self.sandboxes);
-        let sandbox = tokio::task::spawn_blocking(move || sandboxes.report()).await.ok();
-        EnvironmentInfo { sandbox, ..self.info.clone() }
+        let (sandboxes, info) = (Arc::clone(&self.sandboxes), self.info.clone());
+        let described = tokio::task::spawn_blocking(move || sandboxes.described(info)).await;
+        described.unwrap_or_else(|_| self.info.clone())
     }
 }
 
@@ -155,9 +170,9 @@ pub(crate) fn recode(method: &str, params: serde_json::Value) -> Result<serde_js
 }
 
 /// Serves a connection to its end.
-pub async fn serve<T: Transport>(transport: T, shared: Arc<Shared>, kind: Kind) {
+pub async fn serve<T: Transport>(transport: T, shared: Arc<Shared>, kind: Kind, who: Who) {
     let info = shared.info().await;
-    let mut connection = Connection::new(transport, shared, info, kind);
+    let mut connection = Connection::new(transport, shared, info, kind, who);
     let end = connection.run().await;
     connection.finish(end).await;
 }
@@ -168,6 +183,7 @@ struct Connection<T> {
     info: EnvironmentInfo,
     kind: Kind,
     id: ConnectionId,
+    who: Who,
     handshake: Handshake,
     tools: Tools,
     waiting_writes: Arc<WaitingBudget>,
@@ -179,7 +195,7 @@ struct Connection<T> {
     waits: usize,
     queue: VecDeque<requests::Queued>,
     /// Requests for processes whose start is not answered.
-    behind_start: HashMap<ProcessId, VecDeque<(RequestId, Call, Option<Hold>)>>,
+    behind_start: HashMap<ProcessId, VecDeque<(Ticket, Call, Option<Hold>)>>,
     deferred: usize,
     replies: VecDeque<Reply>,
     reply_bytes: usize,
@@ -188,8 +204,9 @@ struct Connection<T> {
     events: VecDeque<(Arc<OutputLog>, Event)>,
     watching: Watching,
     bodies: Bodies,
-    /// Frames of bodies have the next turn, not events.
-    frames_first: bool,
+    questions: Questions,
+    /// Which source of messages has the next turn.
+    turn: Source,
     /// Reading events back that have left memory.
     spooled: Option<JoinHandle<ReadBack>>,
     parsing: Option<JoinHandle<Result<Message, Malformed>>>,
@@ -227,6 +244,26 @@ impl Drop for Hold {
     }
 }
 
+/// Where messages come from that answer nothing.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Events,
+    Frames,
+    Desk,
+}
+
+impl Source {
+    const COUNT: usize = 3;
+
+    fn next(self) -> Self {
+        match self {
+            Self::Events => Self::Frames,
+            Self::Frames => Self::Desk,
+            Self::Desk => Self::Events,
+        }
+    }
+}
+
 /// Why the connection ends.
 enum End {
     /// The transport ended.
@@ -254,7 +291,7 @@ enum Turn {
 }
 
 impl<T: Transport> Connection<T> {
-    fn new(transport: T, shared: Arc<Shared>, info: EnvironmentInfo, kind: Kind) -> Self {
+    fn new(transport: T, shared: Arc<Shared>, info: EnvironmentInfo, kind: Kind, who: Who) -> Self {
         let now = Instant::now();
         let initialize_by = (kind == Kind::Socket).then(|| now + shared.initialize_timeout);
         let tools = Tools {
@@ -262,6 +299,8 @@ impl<T: Transport> Connection<T> {
                 FileSystem::with_read_limit(READ_FILE_LIMIT).beside(Arc::clone(&shared.sandboxes)),
             ),
             config: Arc::clone(&shared.config),
+            discovery: Arc::clone(&shared.discovery),
+            discoveries: Arc::new(Semaphore::new(DISCOVERIES)),
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
             http: Arc::clone(&shared.http),
             memory: Arc::clone(&shared.memory),
@@ -272,6 +311,7 @@ impl<T: Transport> Connection<T> {
             info,
             kind,
             id: ConnectionId::next(),
+            who,
             handshake: Handshake::New,
             tools,
             waiting_writes: WaitingBudget::new(WAITING_WRITES),
@@ -288,7 +328,8 @@ impl<T: Transport> Connection<T> {
             events: VecDeque::new(),
             watching: Watching::default(),
             bodies: Bodies::new(Arc::clone(&shared.memory)),
-            frames_first: false,
+            questions: Questions::default(),
+            turn: Source::Events,
             spooled: None,
             parsing: None,
             held: Arc::default(),
@@ -409,6 +450,7 @@ impl<T: Transport> Connection<T> {
                 }
                 self.sending = None;
                 if let Some(text) = self.next_output() {
+                    self.shared.traffic.sent_bytes.add(text.len() as u64);
                     self.transport.send(text)?;
                     self.dirty = true;
                 }
@@ -429,11 +471,35 @@ impl<T: Transport> Connection<T> {
         if !self.replies.is_empty() || !self.events.is_empty() {
             return Ok(true);
         }
-        // Neither of the two sources can keep the other from the wire.
-        if self.frames_first && self.bodies.poll_frame(cx) {
-            return Ok(true);
+        // No source can keep another from the wire.
+        let mut source = self.turn;
+        for _ in 0..Source::COUNT {
+            let next = source.next();
+            if self.has(source, cx)? {
+                self.turn = next;
+                return Ok(true);
+            }
+            source = next;
         }
-        Ok(self.has_events(cx)? || self.bodies.poll_frame(cx))
+        Ok(false)
+    }
+
+    /// Makes sure that there is something of this source to send, if there is anything.
+    fn has(&mut self, source: Source, cx: &mut Context<'_>) -> Result<bool, End> {
+        match source {
+            Source::Events => self.has_events(cx),
+            Source::Frames => Ok(self.bodies.poll_frame(cx)),
+            Source::Desk => Ok(self.has_question(cx)),
+        }
+    }
+
+    fn has_question(&mut self, cx: &mut Context<'_>) -> bool {
+        let seat = self.handshake.attachment().and_then(Attachment::desk);
+        let Some(Poll::Ready(text)) = seat.map(|seat| self.questions.poll_message(seat, cx)) else {
+            return false;
+        };
+        self.reply(text);
+        true
     }
 
     /// Makes sure that there is an event to send, if there is any.
@@ -489,10 +555,8 @@ impl<T: Transport> Connection<T> {
             return Some(reply.text);
         }
         if let Some((log, event)) = self.events.pop_front() {
-            self.frames_first = true;
             return Some(answers::notification(log.id(), &event));
         }
-        self.frames_first = false;
         self.bodies.next_frame()
     }
 
@@ -543,6 +607,7 @@ impl<T: Transport> Connection<T> {
         self.hold = None;
         if let Received::Message(bytes) = &received {
             self.hold = Some(Hold::new(&self.held, bytes.len(), &self.shared.memory));
+            self.shared.traffic.received_bytes.add(bytes.len() as u64);
         }
         match received {
             Received::Message(bytes) if bytes.len() > LARGE_MESSAGE => {
@@ -558,6 +623,7 @@ impl<T: Transport> Connection<T> {
                     code::INVALID_REQUEST,
                     "the message is larger than 64 MiB and was dropped: send it in parts",
                 );
+                let id = self.ticket(id, MethodLabel::Unreadable);
                 self.reply(answers::failure(&id, &error));
                 Ok(())
             }
@@ -581,6 +647,7 @@ impl<T: Transport> Connection<T> {
             (End::Transport(reason), _) => tracing::debug!(%reason, "a connection has ended"),
             (End::Close(code, reason), _) => tracing::debug!(?code, reason, "a connection is closed"),
         }
+        self.record_end();
         if self.kind == Kind::Stdio {
             self.drain().await;
             return;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use super::answers;
-use super::calls::Call;
+use super::calls::{Call, MethodLabel};
 use super::order::Key;
+use super::ticket::Ticket;
 use super::work::{self, Done, DoneKind};
 use super::{Connection, End, Handshake};
 use crate::error_map::{IntoErrorObject, ProcessCallError};
@@ -23,7 +24,9 @@ use crate::protocol::session::{InitializeParams, InitializeResult, Initialized};
 use crate::protocol::{NotificationMethod, code};
 use crate::rpc::Transport;
 use crate::rpc::transport::CloseCode;
+use crate::server::metrics::Taken;
 use crate::session::{Lookup, MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, Role, Session, SessionError};
+use crate::telemetry::{AuditLog, Entry};
 
 /// A request whose work has not begun.
 pub(super) struct Queued(BoxFuture<'static, Done>);
@@ -32,8 +35,15 @@ impl<T: Transport> Connection<T> {
     pub(super) fn message(&mut self, message: Result<Message, Malformed>) -> Result<(), End> {
         match message {
             Ok(Message::Request { id, method, params, trace: _ }) => match Call::decode(&method, params) {
-                Ok(call) => self.request(id, call),
-                Err(error) => self.reply(answers::failure(&id, &error)),
+                Ok(call) => {
+                    let ticket = self.ticket(id, call.label());
+                    let ticket = ticket.accounted(self.audit(), &call, || self.asker());
+                    self.request(ticket, call);
+                }
+                Err(error) => {
+                    let ticket = self.ticket(id, MethodLabel::of(&method));
+                    self.reply(answers::failure(&ticket, &error));
+                }
             },
             Ok(Message::Notification { method, .. }) if method == Initialized::NAME => {
                 return self.initialized();
@@ -41,14 +51,43 @@ impl<T: Transport> Connection<T> {
             Ok(Message::Notification { method, .. }) => {
                 tracing::debug!(method = %method.escape_debug(), "an unknown notification is ignored");
             }
-            Ok(Message::Response { id, .. }) => tracing::debug!(%id, "a response to no request is ignored"),
+            Ok(Message::Response { id, outcome }) => {
+                if !self.questions.answer(&id, outcome) {
+                    tracing::debug!(%id, "a response to no open request is ignored");
+                }
+            }
             Err(malformed) => {
                 let error = ErrorObject::malformed(&malformed);
-                self.reply(answers::failure(&RequestId::UNREADABLE, &error));
+                let id = self.ticket(RequestId::UNREADABLE, MethodLabel::Unreadable);
+                self.reply(answers::failure(&id, &error));
             }
         }
         self.hold = None;
         Ok(())
+    }
+
+    pub(super) fn ticket(&self, id: RequestId, method: MethodLabel) -> Ticket {
+        Ticket::new(id, method, &self.shared.traffic)
+    }
+
+    fn audit(&self) -> &AuditLog {
+        &self.shared.registry.executor().telemetry().audit
+    }
+
+    pub(super) fn record_end(&self) {
+        self.audit().record(|| Entry::new("connection.end").with(self.asker()));
+    }
+
+    /// Who asks for something on this connection.
+    fn asker(&self) -> Entry {
+        let entry = self.who.entry("request").plain("connection", self.id.number());
+        match self.handshake.attachment() {
+            Some(attachment) => {
+                let session = attachment.session();
+                entry.text("session", session.id()).text("client", session.client_name())
+            }
+            None => entry,
+        }
     }
 
     fn initialized(&mut self) -> Result<(), End> {
@@ -59,36 +98,37 @@ impl<T: Transport> Connection<T> {
         Ok(())
     }
 
-    fn request(&mut self, id: RequestId, call: Call) {
+    fn request(&mut self, ticket: Ticket, call: Call) {
         match call {
-            Call::Initialize(params) => self.initialize(&id, params),
-            Call::SessionList(_) => self.reply(answers::success(&id, &self.shared.registry.list())),
+            Call::Initialize(params) => self.initialize(&ticket, params),
+            Call::SessionList(_) => self.reply(answers::success(&ticket, &self.shared.registry.list())),
             call => match self.ready_for(&call) {
-                Ok(session) => self.in_session(id, call, session),
-                Err(error) => self.reply(answers::failure(&id, &error)),
+                Ok(session) => self.in_session(ticket, call, session),
+                Err(error) => self.reply(answers::failure(&ticket, &error)),
             },
         }
     }
 
-    fn initialize(&mut self, id: &RequestId, params: InitializeParams) {
+    fn initialize(&mut self, ticket: &Ticket, params: InitializeParams) {
         let outcome = match self.handshake {
             Handshake::New => self.attach(params),
             _ => Err(refuse("initialize may only be sent once per connection")),
         };
-        self.reply(answers::answer(id, outcome));
+        self.reply(answers::answer(ticket, outcome));
     }
 
     fn attach(&mut self, params: InitializeParams) -> Result<InitializeResult, ErrorObject> {
         let registry = &self.shared.registry;
-        let attachment = match (params.resume_session_id, params.observe_session_id) {
+        let (attachment, taken) = match (params.resume_session_id, params.observe_session_id) {
             (Some(_), Some(_)) => {
                 return Err(refuse("a connection resumes a session or observes one, not both"));
             }
-            (Some(resume), None) => registry.attach(&resume, Role::Holder),
-            (None, Some(observe)) => registry.attach(&observe, Role::Observer),
-            (None, None) => registry.create(&params.client_name),
+            (Some(resume), None) => (registry.attach(&resume, Role::Holder), Taken::Resumed),
+            (None, Some(observe)) => (registry.attach(&observe, Role::Observer), Taken::Observed),
+            (None, None) => (registry.create(&params.client_name), Taken::Created),
         };
         let attachment = attachment.map_err(SessionError::into_error_object)?;
+        self.shared.traffic.sessions.of(taken).increment();
         let result = InitializeResult {
             session_id: attachment.session().id().to_owned(),
             environment_info: Some(self.info.clone()),
@@ -119,53 +159,56 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Does what cannot block at once, in the order sent; gives the rest to tasks.
-    fn in_session(&mut self, id: RequestId, call: Call, session: Arc<Session>) {
+    fn in_session(&mut self, ticket: Ticket, call: Call, session: Arc<Session>) {
         // What follows a start waits for it, or it would meet a process that is not there yet.
         if let Some(behind) = call.process_id().and_then(|process| self.behind_start.get_mut(process)) {
-            behind.push_back((id, call, self.hold.take()));
+            behind.push_back((ticket, call, self.hold.take()));
             self.deferred += 1;
             return;
         }
         match call {
-            Call::Start(params) => self.start(id, params, session),
-            Call::Info(_) => self.reply(answers::success(&id, &self.info)),
+            Call::Start(params) => self.start(ticket, params, session),
+            Call::Info(_) => self.reply(answers::success(&ticket, &self.info)),
             Call::Status(_) => {
-                self.reply(answers::success(&id, &StatusResponse { status: "ready".to_owned() }))
+                self.reply(answers::success(&ticket, &StatusResponse { status: "ready".to_owned() }))
             }
-            Call::List(_) => self.reply(answers::success(&id, &session.list())),
-            Call::Read(params) => self.read(id, &params, &session),
-            Call::Write(params) => self.write(id, params, &session),
+            Call::List(_) => self.reply(answers::success(&ticket, &session.list())),
+            Call::Read(params) => self.read(ticket, &params, &session),
+            Call::Write(params) => self.write(ticket, params, &session),
             Call::CloseStdin(params) => {
-                self.reply(answers::answer(&id, close_stdin(&session, &params.process_id)))
+                self.reply(answers::answer(&ticket, close_stdin(&session, &params.process_id)))
             }
-            Call::Resize(params) => self.reply(answers::answer(&id, resize(&session, params))),
-            Call::Signal(params) => self.reply(answers::answer(&id, signal(&session, params))),
+            Call::Resize(params) => self.reply(answers::answer(&ticket, resize(&session, params))),
+            Call::Signal(params) => self.reply(answers::answer(&ticket, signal(&session, params))),
             Call::Terminate(params) => {
                 let grace = params.grace_ms.map(Duration::from_millis);
                 let running = session.terminate(&params.process_id, grace);
-                self.reply(answers::success(&id, &TerminateResponse { running }));
+                self.reply(answers::success(&ticket, &TerminateResponse { running }));
             }
             Call::FsWatchMissing(params) if !self.begin_watch(params.watch_id) => {
-                self.reply(work::watching(&id, false));
+                self.reply(work::watching(&ticket, false));
             }
-            Call::HttpRequest(params) => self.http(id, params),
-            other => self.files(id, other),
+            Call::HttpRequest(params) => self.http(ticket, params),
+            other => self.files(ticket, other),
         }
     }
 
-    fn start(&mut self, id: RequestId, params: StartParams, session: Arc<Session>) {
+    fn start(&mut self, ticket: Ticket, params: StartParams, session: Arc<Session>) {
         // Queued, it would hold up what is for the process that has the id already.
         if let Some(repeated) = session.repeated_start(&params, self.id) {
             return match repeated {
-                Ok(started) => self.reply(answers::success(&id, &started.result)),
-                Err(error) => self.reply(answers::failure(&id, &error.into_error_object())),
+                Ok(started) => {
+                    ticket.started(&started.result);
+                    self.reply(answers::success(&ticket, &started.result));
+                }
+                Err(error) => self.reply(answers::failure(&ticket, &error.into_error_object())),
             };
         }
         self.behind_start.insert(params.exec.process_id.clone(), Default::default());
         let before = self.lanes.changes();
         let (place, _) = self.lanes.enter(Vec::new(), false);
         let (origin, takes_place) = (self.id, work::start_takes_place(&params));
-        let task = Box::pin(work::start(id, params, session, origin, before, place));
+        let task = Box::pin(work::start(ticket, params, session, origin, before, place));
         if takes_place {
             self.work(task);
         } else {
@@ -174,20 +217,21 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    fn files(&mut self, id: RequestId, call: Call) {
+    fn files(&mut self, ticket: Ticket, call: Call) {
         let (keys, changes_files): (Vec<Key>, bool) = work::file_keys(&call).unwrap_or_default();
-        // It may have to wait for an open that is still queued, so it must not take a place from it.
-        let takes_place = !matches!(call, Call::FsClose(_));
+        let takes_place = work::takes_place(&call);
         if self.lanes.are_free(&keys)
-            && let Some(reply) = work::at_once(&id, &call, &self.tools)
+            && let Some(reply) = work::at_once(&ticket, &call, &self.tools)
         {
             return self.reply(reply);
         }
         let (place, before) = self.lanes.enter(keys, changes_files);
         let tools = self.tools.clone();
         let task: BoxFuture<'static, Done> = match call {
-            Call::FsWatchMissing(params) => Box::pin(work::watch_missing(id, params, tools, before, place)),
-            call => Box::pin(work::files(id, call, tools, before, place, takes_place)),
+            Call::FsWatchMissing(params) => {
+                Box::pin(work::watch_missing(ticket, params, tools, before, place))
+            }
+            call => Box::pin(work::files(ticket, call, tools, before, place, takes_place)),
         };
         if takes_place {
             self.work(task);
@@ -209,14 +253,14 @@ impl<T: Transport> Connection<T> {
     }
 
     /// It takes no place: a server that is slow to answer must hold nobody up.
-    fn http(&mut self, id: RequestId, params: RequestParams) {
+    fn http(&mut self, ticket: Ticket, params: RequestParams) {
         let stream = params.stream_response.then_some(&params.request_id);
         match self.bodies.admit(stream) {
             Ok(seat) => {
-                let task = self.holding(Box::pin(work::http(id, params, self.tools.clone(), seat)));
+                let task = self.holding(Box::pin(work::http(ticket, params, self.tools.clone(), seat)));
                 self.tasks.spawn(task);
             }
-            Err(error) => self.reply(answers::failure(&id, &error.into_error_object())),
+            Err(error) => self.reply(answers::failure(&ticket, &error.into_error_object())),
         }
     }
 
@@ -288,45 +332,45 @@ impl<T: Transport> Connection<T> {
         self.hold = None;
     }
 
-    fn read(&mut self, id: RequestId, params: &ReadParams, session: &Session) {
+    fn read(&mut self, ticket: Ticket, params: &ReadParams, session: &Session) {
         let process = match find(session, &params.process_id) {
             Ok(process) => process,
-            Err(error) => return self.reply(answers::failure(&id, &error)),
+            Err(error) => return self.reply(answers::failure(&ticket, &error)),
         };
         let request = ReadRequest { after: params.after_seq.unwrap_or(0), max_bytes: params.max_bytes };
         let wait = Duration::from_millis(params.wait_ms.unwrap_or(0));
         match read_at_once(&process, request, wait.is_zero()) {
-            Some(outcome) => self.reply(answers::read(&id, &outcome)),
+            Some(outcome) => self.reply(answers::read(&ticket, &outcome)),
             None => {
                 self.waits += 1;
-                self.tasks.spawn(work::read(id, process, request, wait, self.tools.clone()));
+                self.tasks.spawn(work::read(ticket, process, request, wait, self.tools.clone()));
             }
         }
     }
 
-    fn write(&mut self, id: RequestId, params: WriteParams, session: &Session) {
+    fn write(&mut self, ticket: Ticket, params: WriteParams, session: &Session) {
         if params.write_id.is_empty() {
             let error = ProcessCallError::InvalidParams("`writeId` must not be empty".to_owned());
-            return self.reply(answers::failure(&id, &error.into_error_object()));
+            return self.reply(answers::failure(&ticket, &error.into_error_object()));
         }
         let process = match session.process(&params.process_id) {
             Lookup::Found(process) => process,
-            Lookup::Starting => return self.write_status(&id, WriteStatus::Starting),
-            Lookup::Unknown => return self.write_status(&id, WriteStatus::UnknownProcess),
+            Lookup::Starting => return self.write_status(&ticket, WriteStatus::Starting),
+            Lookup::Unknown => return self.write_status(&ticket, WriteStatus::UnknownProcess),
         };
         match process.write(&params.write_id, params.chunk.into_inner(), &self.waiting_writes) {
-            WriteOutcome::Done(status) => self.write_status(&id, status),
+            WriteOutcome::Done(status) => self.write_status(&ticket, status),
             WriteOutcome::Waiting(answer) => {
                 let (place, _) = self.lanes.enter(Vec::new(), false);
                 self.running += 1;
-                self.tasks.spawn(work::write(id, answer, place));
+                self.tasks.spawn(work::write(ticket, answer, place));
             }
-            WriteOutcome::Full => self.reply(answers::failure(&id, &work::stdin_full(params.process_id))),
+            WriteOutcome::Full => self.reply(answers::failure(&ticket, &work::stdin_full(params.process_id))),
         }
     }
 
-    fn write_status(&mut self, id: &RequestId, status: WriteStatus) {
-        self.reply(answers::success(id, &WriteResponse { status }));
+    fn write_status(&mut self, ticket: &Ticket, status: WriteStatus) {
+        self.reply(answers::success(ticket, &WriteResponse { status }));
     }
 }
 

@@ -13,6 +13,8 @@ use super::answers;
 use super::bodies::Seat;
 use super::calls::Call;
 use super::order::{Before, Key, Place};
+use super::ticket::Ticket;
+use crate::discovery::Discovery;
 use crate::environment_config::EnvironmentConfig;
 use crate::error_map::{IntoErrorObject, ProcessCallError};
 use crate::fs::{FileSystem, FsError, MAX_BLOCK_BYTES, MAX_WATCHED_PATHS, Watch};
@@ -20,7 +22,7 @@ use crate::http_request::{HttpClient, HttpError, Room, StreamedBody, Taken};
 use crate::memory::{Held, MemoryBudget};
 use crate::path_uri::PathUri;
 use crate::process::Process;
-use crate::protocol::envelope::{ErrorObject, RequestId};
+use crate::protocol::envelope::ErrorObject;
 use crate::protocol::fs::{ReadFileParams, ReadFileResponse, WatchMissingParams, WatchMissingResponse};
 use crate::protocol::http::{RequestParams, Response};
 use crate::protocol::process::{ProcessId, StartParams, WriteResponse, WriteStatus};
@@ -66,6 +68,9 @@ impl From<String> for Reply {
 /// What an entry of a listing weighs in an answer, roughly.
 const ENTRY_BYTES: usize = 100;
 
+/// What a plugin may weigh in an answer.
+const PLUGIN_BYTES: usize = 1 << 20;
+
 /// A finished request.
 #[derive(Debug)]
 pub(super) struct Done {
@@ -103,6 +108,9 @@ pub(super) struct Stream {
 pub(super) struct Tools {
     pub(super) files: Arc<FileSystem>,
     pub(super) config: Arc<EnvironmentConfig>,
+    pub(super) discovery: Arc<Discovery>,
+    /// Discoveries at a time, their answers included.
+    pub(super) discoveries: Arc<Semaphore>,
     /// Answers that may be large, at a time.
     pub(super) large: Arc<Semaphore>,
     pub(super) http: Arc<HttpClient>,
@@ -142,23 +150,29 @@ pub(super) fn file_keys(call: &Call) -> Option<(Vec<Key>, bool)> {
     })
 }
 
+/// Whether a call takes a place among those that run. A close may have to wait for an open that is still queued, and must
+/// not take a place from it. Discoveries take a while, and wait for each other.
+pub(super) fn takes_place(call: &Call) -> bool {
+    !matches!(call, Call::FsClose(_) | Call::RootsDiscover(_) | Call::Discover(_))
+}
+
 /// Runs the work of a request. Should it panic, the request is answered all the same and its place given back.
-async fn guarded<T>(id: &RequestId, work: impl Future<Output = (Reply, Option<T>)>) -> (Reply, Option<T>) {
+async fn guarded<T>(ticket: &Ticket, work: impl Future<Output = (Reply, Option<T>)>) -> (Reply, Option<T>) {
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(done) => done,
-        Err(_) => (answers::failure(id, &interrupted()).into(), None),
+        Err(_) => (answers::failure(ticket, &interrupted()).into(), None),
     }
 }
 
 /// The answer to a call on files that can be given without waiting for anything.
-pub(super) fn at_once(id: &RequestId, call: &Call, tools: &Tools) -> Option<Reply> {
+pub(super) fn at_once(ticket: &Ticket, call: &Call, tools: &Tools) -> Option<Reply> {
     let Call::FsGetMetadata(params) = call else { return None };
-    tools.files.get_metadata_at_once(params).map(|outcome| encode(id, outcome))
+    tools.files.get_metadata_at_once(params).map(|outcome| encode(ticket, outcome))
 }
 
 /// Does a call on files or settings.
 pub(super) async fn files(
-    id: RequestId,
+    ticket: Ticket,
     call: Call,
     tools: Tools,
     before: Before,
@@ -166,14 +180,14 @@ pub(super) async fn files(
     takes_place: bool,
 ) -> Done {
     before.done().await;
-    let work = async { (on_files(&id, call, tools).await, None::<()>) };
-    let (reply, _) = guarded(&id, work).await;
+    let work = async { (on_files(&ticket, call, tools).await, None::<()>) };
+    let (reply, _) = guarded(&ticket, work).await;
     Done { reply, kind: if takes_place { DoneKind::Work(place) } else { DoneKind::Control(place) } }
 }
 
 /// Begins to watch missing paths.
 pub(super) async fn watch_missing(
-    id: RequestId,
+    ticket: Ticket,
     params: WatchMissingParams,
     tools: Tools,
     before: Before,
@@ -182,18 +196,18 @@ pub(super) async fn watch_missing(
     before.done().await;
     let work = async {
         let watch = tools.files.watch_missing(params).await;
-        (watching(&id, watch.is_some()), watch.map(Box::new))
+        (watching(&ticket, watch.is_some()), watch.map(Box::new))
     };
-    let (reply, watch) = guarded(&id, work).await;
+    let (reply, watch) = guarded(&ticket, work).await;
     Done { reply, kind: DoneKind::Watch { place, watch } }
 }
 
 /// The answer to a request for a watch.
-pub(super) fn watching(id: &RequestId, watching: bool) -> Reply {
-    answers::success(id, &WatchMissingResponse { watching }).into()
+pub(super) fn watching(ticket: &Ticket, watching: bool) -> Reply {
+    answers::success(ticket, &WatchMissingResponse { watching }).into()
 }
 
-async fn on_files(id: &RequestId, call: Call, tools: Tools) -> Reply {
+async fn on_files(ticket: &Ticket, call: Call, tools: Tools) -> Reply {
     let files = &tools.files;
     match call {
         Call::FsReadFile(params) => {
@@ -201,7 +215,7 @@ async fn on_files(id: &RequestId, call: Call, tools: Tools) -> Reply {
             let (outcome, memory) = read_file(files, params, &tools.memory).await;
             let size = outcome.as_ref().map_or(0, |content| content.data_base64.as_slice().len());
             Reply {
-                text: encode_sized(id, outcome, size, answers::file).await,
+                text: encode_sized(ticket, outcome, size, answers::file).await,
                 _room: room,
                 memory,
                 _body: None,
@@ -210,42 +224,56 @@ async fn on_files(id: &RequestId, call: Call, tools: Tools) -> Reply {
         Call::FsWalk(params) => {
             let outcome = files.walk(params).await;
             let size = outcome.as_ref().map_or(0, |tree| tree.entries.len() * ENTRY_BYTES);
-            encode_sized(id, outcome, size, answers::success).await.into()
+            encode_sized(ticket, outcome, size, answers::success).await.into()
         }
         Call::FsReadDirectory(params) => {
             let outcome = files.read_directory(params).await;
             let size = outcome.as_ref().map_or(0, |listed| listed.entries.len() * ENTRY_BYTES);
-            encode_sized(id, outcome, size, answers::success).await.into()
+            encode_sized(ticket, outcome, size, answers::success).await.into()
         }
         Call::FsReadBlock(params) => {
             let memory = for_answer(params.len.min(MAX_BLOCK_BYTES), &tools.memory).await;
             let outcome = files.read_block(params).await;
             let size = outcome.as_ref().map_or(0, |block| block.chunk.as_slice().len());
-            let text = encode_sized(id, outcome, size, answers::block).await;
+            let text = encode_sized(ticket, outcome, size, answers::block).await;
             Reply { memory, ..Reply::from(text) }
         }
-        Call::FsWriteFile(params) => encode(id, files.write_file(params).await),
-        Call::FsOpen(params) => encode(id, files.open(params).await),
-        Call::FsWriteBlock(params) => encode(id, files.write_block(params).await),
-        Call::FsClose(params) => encode(id, files.close(params).await),
-        Call::FsCreateDirectory(params) => encode(id, files.create_directory(params).await),
-        Call::FsGetMetadata(params) => encode(id, files.get_metadata(params).await),
-        Call::FsCanonicalize(params) => encode(id, files.canonicalize(params).await),
-        Call::FsRemove(params) => encode(id, files.remove(params).await),
-        Call::FsCopy(params) => encode(id, files.copy(params).await),
-        Call::FsRename(params) => encode(id, files.rename(params).await),
-        Call::FsSetPermissions(params) => encode(id, files.set_permissions(params).await),
-        Call::FsCreateSymlink(params) => encode(id, files.create_symlink(params).await),
+        Call::FsWriteFile(params) => encode(ticket, files.write_file(params).await),
+        Call::FsOpen(params) => encode(ticket, files.open(params).await),
+        Call::FsWriteBlock(params) => encode(ticket, files.write_block(params).await),
+        Call::FsClose(params) => encode(ticket, files.close(params).await),
+        Call::FsCreateDirectory(params) => encode(ticket, files.create_directory(params).await),
+        Call::FsGetMetadata(params) => encode(ticket, files.get_metadata(params).await),
+        Call::FsCanonicalize(params) => encode(ticket, files.canonicalize(params).await),
+        Call::FsRemove(params) => encode(ticket, files.remove(params).await),
+        Call::FsCopy(params) => encode(ticket, files.copy(params).await),
+        Call::FsRename(params) => encode(ticket, files.rename(params).await),
+        Call::FsSetPermissions(params) => encode(ticket, files.set_permissions(params).await),
+        Call::FsCreateSymlink(params) => encode(ticket, files.create_symlink(params).await),
         Call::ConfigRead(params) => {
             let config = Arc::clone(&tools.config);
             match spawn_blocking(move || config.read(&params)).await {
-                Ok(outcome) => encode(id, outcome),
-                Err(_) => Reply::from(answers::failure(id, &interrupted())),
+                Ok(outcome) => encode(ticket, outcome),
+                Err(_) => Reply::from(answers::failure(ticket, &interrupted())),
             }
+        }
+        Call::RootsDiscover(params) => {
+            let room = Arc::clone(&tools.discoveries).acquire_owned().await.ok();
+            let (outcome, size) = match tools.discovery.roots(params).await {
+                Ok((found, size)) => (Ok(found), size),
+                Err(error) => (Err(error), 0),
+            };
+            Reply { _room: room, ..encode_sized(ticket, outcome, size, answers::success).await.into() }
+        }
+        Call::Discover(request) => {
+            let room = Arc::clone(&tools.discoveries).acquire_owned().await.ok();
+            let outcome = tools.discovery.inventory(request).await;
+            let size = outcome.as_ref().map_or(0, |found| found.plugins.len() * PLUGIN_BYTES);
+            Reply { _room: room, ..encode_sized(ticket, outcome, size, answers::success).await.into() }
         }
         other => {
             tracing::error!(method = other.method(), "a call reached the wrong hands");
-            Reply::from(answers::failure(id, &interrupted()))
+            Reply::from(answers::failure(ticket, &interrupted()))
         }
     }
 }
@@ -282,29 +310,29 @@ async fn read_file(
     }
 }
 
-fn encode<R: serde::Serialize, E: IntoErrorObject>(id: &RequestId, outcome: Result<R, E>) -> Reply {
-    answers::answer(id, outcome.map_err(IntoErrorObject::into_error_object)).into()
+fn encode<R: serde::Serialize, E: IntoErrorObject>(ticket: &Ticket, outcome: Result<R, E>) -> Reply {
+    answers::answer(ticket, outcome.map_err(IntoErrorObject::into_error_object)).into()
 }
 
 /// Encodes an answer of about this size, a large one on a blocking thread.
 async fn encode_sized<R, E>(
-    id: &RequestId,
+    ticket: &Ticket,
     outcome: Result<R, E>,
     size: usize,
-    encode: fn(&RequestId, &R) -> String,
+    encode: fn(&Ticket, &R) -> String,
 ) -> String
 where
     R: serde::Serialize + Send + 'static,
     E: IntoErrorObject,
 {
     match outcome {
-        Ok(result) if size as u64 <= LARGE_ANSWER => encode(id, &result),
+        Ok(result) if size as u64 <= LARGE_ANSWER => encode(ticket, &result),
         Ok(result) => {
-            let owned = id.clone();
+            let owned = ticket.clone();
             let encoding = spawn_blocking(move || encode(&owned, &result));
-            encoding.await.unwrap_or_else(|_| answers::failure(id, &interrupted()))
+            encoding.await.unwrap_or_else(|_| answers::failure(ticket, &interrupted()))
         }
-        Err(error) => answers::failure(id, &error.into_error_object()),
+        Err(error) => answers::failure(ticket, &error.into_error_object()),
     }
 }
 
@@ -314,7 +342,7 @@ fn interrupted() -> ErrorObject {
 
 /// Starts a process, after the file changes sent before.
 pub(super) async fn start(
-    id: RequestId,
+    ticket: Ticket,
     params: StartParams,
     session: Arc<Session>,
     origin: ConnectionId,
@@ -326,11 +354,14 @@ pub(super) async fn start(
     let takes_place = start_takes_place(&params);
     let work = async {
         match session.start(params, origin).await {
-            Ok(started) => (answers::success(&id, &started.result).into(), Some(started)),
-            Err(error) => (answers::failure(&id, &error.into_error_object()).into(), None),
+            Ok(started) => {
+                ticket.started(&started.result);
+                (answers::success(&ticket, &started.result).into(), Some(started))
+            }
+            Err(error) => (answers::failure(&ticket, &error.into_error_object()).into(), None),
         }
     };
-    let (reply, started) = guarded(&id, work).await;
+    let (reply, started) = guarded(&ticket, work).await;
     Done { reply, kind: DoneKind::Start { id: process_id, place, takes_place, started } }
 }
 
@@ -341,7 +372,7 @@ pub(super) fn start_takes_place(params: &StartParams) -> bool {
 
 /// Reads output that is not in memory, or waits for news.
 pub(super) async fn read(
-    id: RequestId,
+    ticket: Ticket,
     process: Arc<Process>,
     request: ReadRequest,
     wait: Duration,
@@ -358,26 +389,27 @@ pub(super) async fn read(
     let outcome = read_now(&process, request).await;
     let size: u64 = outcome.chunks.iter().map(|chunk| chunk.bytes.len() as u64).sum();
     let text = if size > LARGE_ANSWER {
-        let failed = answers::failure(&id, &interrupted());
-        spawn_blocking(move || answers::read(&id, &outcome)).await.unwrap_or(failed)
+        let owned = ticket.clone();
+        let encoding = spawn_blocking(move || answers::read(&owned, &outcome)).await;
+        encoding.unwrap_or_else(|_| answers::failure(&ticket, &interrupted()))
     } else {
-        answers::read(&id, &outcome)
+        answers::read(&ticket, &outcome)
     };
     Done { reply: Reply { text, _room: room, memory, _body: None }, kind: DoneKind::Wait }
 }
 
 /// Waits until a write has found room.
 pub(super) async fn write(
-    id: RequestId,
+    ticket: Ticket,
     answer: tokio::sync::oneshot::Receiver<WriteStatus>,
     place: Place,
 ) -> Done {
     let status = answer.await.unwrap_or(WriteStatus::StdinClosed);
-    Done { reply: answers::success(&id, &WriteResponse { status }).into(), kind: DoneKind::Work(place) }
+    Done { reply: answers::success(&ticket, &WriteResponse { status }).into(), kind: DoneKind::Work(place) }
 }
 
 /// Makes an HTTP request, and takes the body whole unless it is to be streamed.
-pub(super) async fn http(id: RequestId, params: RequestParams, tools: Tools, seat: Seat) -> Done {
+pub(super) async fn http(ticket: Ticket, params: RequestParams, tools: Tools, seat: Seat) -> Done {
     let stream = params.stream_response.then(|| params.request_id.clone());
     let work = async {
         if stream.is_some() {
@@ -388,20 +420,20 @@ pub(super) async fn http(id: RequestId, params: RequestParams, tools: Tools, sea
                         headers: response.headers,
                         body: Vec::new().into(),
                     };
-                    (answers::success(&id, &head).into(), Some(response.body))
+                    (answers::success(&ticket, &head).into(), Some(response.body))
                 }
-                Err(error) => (answers::failure(&id, &error.into_error_object()).into(), None),
+                Err(error) => (answers::failure(&ticket, &error.into_error_object()).into(), None),
             }
         } else {
-            (whole_response(&id, params, &tools).await, None)
+            (whole_response(&ticket, params, &tools).await, None)
         }
     };
-    let (reply, body) = guarded(&id, work).await;
+    let (reply, body) = guarded(&ticket, work).await;
     let stream = stream.map(|id| Stream { id, body: body.map(|body| (body, seat)) });
     Done { reply, kind: DoneKind::Http(stream) }
 }
 
-async fn whole_response(id: &RequestId, params: RequestParams, tools: &Tools) -> Reply {
+async fn whole_response(ticket: &Ticket, params: RequestParams, tools: &Tools) -> Reply {
     let fetched = async {
         let response = tools.http.send(params).await?;
         let limit = tools.http.settings().max_buffered;
@@ -412,10 +444,10 @@ async fn whole_response(id: &RequestId, params: RequestParams, tools: &Tools) ->
         Ok((status, headers, body, room)) => {
             let size = body.len();
             let response = Ok::<_, HttpError>(Response { status, headers, body: body.into() });
-            let text = encode_sized(id, response, size, answers::success).await;
+            let text = encode_sized(ticket, response, size, answers::success).await;
             Reply { _body: room, ..Reply::from(text) }
         }
-        Err(error) => answers::failure(id, &error.into_error_object()).into(),
+        Err(error) => answers::failure(ticket, &error.into_error_object()).into(),
     }
 }
 

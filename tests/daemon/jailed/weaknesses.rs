@@ -31,14 +31,17 @@ async fn kernel_settings_cannot_be_written(backend: &str) {
     }
 }
 
-/// The token that the server made is for clients: programs and file calls do not find it, whatever else they may read.
+/// The tokens that the server made or was given are for clients: programs and file calls do not find them, whatever else
+/// they may read.
+#[test_case("EXEC_SERVER_SERVER_STATE_DIR"; "its state")]
+#[test_case("CREDENTIALS_DIRECTORY"; "what the service manager gave it")]
 #[tokio::test]
-async fn the_state_of_the_server_is_not_shown() {
+async fn directories_of_the_server_are_not_shown(variable: &str) {
     let area = Area::new();
     let state = area.out.join("state");
     std::fs::create_dir(&state).unwrap();
     std::fs::write(state.join("token"), "SECRET").unwrap();
-    let daemon = Daemon::setup().set("server.state_dir", state.to_str().unwrap()).start().await;
+    let daemon = Daemon::setup().variable(variable, &state).start().await;
     let client = daemon.client().await;
     let path = uri(&state.join("token"));
     assert!(client.call("fs/readFile", json!({"path": path})).await.is_ok());

@@ -13,13 +13,14 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::handshake::client::Request;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-use super::{LIMIT, Start, unbase64};
+use super::{LIMIT, Start, tls, unbase64};
 
 trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Socket for T {}
@@ -69,6 +70,8 @@ struct Log {
     count: usize,
     answers: HashMap<String, Vec<Arrived>>,
     events: HashMap<String, Vec<Arrived>>,
+    /// What is said and asked about networks.
+    network: Vec<Value>,
     pings: usize,
     end: Option<End>,
 }
@@ -174,6 +177,24 @@ impl Client {
             socket.set_nodelay(true).expect("no delay");
             Box::new(socket)
         };
+        Self::upgraded(socket, request).await
+    }
+
+    /// Connects to a `wss://` URL. Broken is also what has no handshake.
+    pub(crate) async fn try_connect_tls(
+        url: &str,
+        connector: &TlsConnector,
+        lines: &[(&'static str, &str)],
+    ) -> Result<Self, Refused> {
+        let Ok(socket) = tls::connect(connector, url).await else { return Err(Refused::Broken) };
+        let mut request = upgrade(url);
+        for (name, value) in lines {
+            request.headers_mut().insert(*name, value.parse().expect("a value"));
+        }
+        Self::upgraded(Box::new(socket), request).await
+    }
+
+    async fn upgraded(socket: Box<dyn Socket>, request: Request) -> Result<Self, Refused> {
         let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
         match timeout(LIMIT, client_async_with_config(request, socket, Some(config))).await {
             Ok(Ok((web, _))) => Ok(Self::over(web)),
@@ -393,6 +414,33 @@ impl Client {
         }
     }
 
+    /// Waits until something can be made of what was said and asked about networks.
+    pub(crate) async fn wait_network<T>(&self, what: &str, mut find: impl FnMut(&[Value]) -> Option<T>) -> T {
+        let mut log = self.log.clone();
+        let mut found = None;
+        let wait = log.wait_for(|log| {
+            found = find(&log.network);
+            found.is_some() || log.end.is_some()
+        });
+        let timed_out = timeout(LIMIT, wait).await.map(drop).is_err();
+        match found {
+            Some(found) => found,
+            None if timed_out => panic!("{what} did not come; so far {:?}", self.log.borrow().network),
+            None => panic!("the connection ended before {what}"),
+        }
+    }
+
+    /// The question with this number, counted from 1.
+    pub(crate) async fn question(&self, number: i64) -> Value {
+        let what = format!("question {number}");
+        self.wait_network(&what, |all| all.iter().find(|message| message["id"] == number).cloned()).await
+    }
+
+    /// Answers a question of the server.
+    pub(crate) async fn decide(&self, number: i64, decision: Value) {
+        self.text(&json!({"id": number, "result": {"decision": decision}}).to_string()).await;
+    }
+
     /// Waits until the output of a process holds a text.
     pub(crate) async fn wait_output(&self, process: &str, needle: &str) {
         self.wait_events(process, &format!("output {needle:?}"), |events| {
@@ -535,7 +583,10 @@ impl Log {
         let message: Value = serde_json::from_str(text).expect("JSON");
         let arrived = Arrived { place: self.count, message };
         self.count += 1;
-        if let Some(process) = arrived.message["params"]["processId"].as_str() {
+        let method = arrived.message["method"].as_str();
+        if method.is_some_and(|method| method.starts_with("network/")) {
+            self.network.push(arrived.message);
+        } else if let Some(process) = arrived.message["params"]["processId"].as_str() {
             self.events.entry(process.to_owned()).or_default().push(arrived);
         } else if let Some(id) = arrived.message.get("id") {
             self.answers.entry(id.to_string()).or_default().push(arrived);

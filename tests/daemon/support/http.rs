@@ -1,6 +1,6 @@
 //! Plain HTTP requests, byte for byte.
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -27,8 +27,17 @@ pub(crate) async fn exchange(address: &str, head: &str) -> String {
     read_head(&mut socket).await
 }
 
+/// Sends a head and reads all that comes.
+pub(crate) async fn whole(address: &str, head: &str) -> String {
+    let mut socket = TcpStream::connect(address).await.expect("the port can be connected");
+    socket.write_all(head.as_bytes()).await.expect("sent");
+    let mut answer = Vec::new();
+    timeout(LIMIT, socket.read_to_end(&mut answer)).await.expect("the answer ends").expect("an answer");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
 /// Reads up to the empty line, or the end.
-pub(crate) async fn read_head(socket: &mut TcpStream) -> String {
+pub(crate) async fn read_head(socket: &mut (impl AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     let read = async {
         while !head.ends_with(b"\r\n\r\n") {

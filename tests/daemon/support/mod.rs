@@ -3,12 +3,14 @@
 pub(crate) mod cgroup;
 pub(crate) mod client;
 pub(crate) mod daemon;
+pub(crate) mod exposition;
 pub(crate) mod http;
 pub(crate) mod machine;
 pub(crate) mod proxy;
 pub(crate) mod sandbox;
 pub(crate) mod start;
 pub(crate) mod stdio;
+pub(crate) mod tls;
 
 use std::time::{Duration, Instant};
 

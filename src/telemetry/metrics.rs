@@ -1,0 +1,84 @@
+//! What is counted of runs: starts, ends, snapshots, refusals.
+
+use super::count::{Counter, Counters, Histogram, Label, labels};
+use crate::protocol::process::{ExitReason, ShellSnapshotState};
+
+labels! {
+    /// What a proxy decided about a destination.
+    pub enum ProxyDecision {
+        /// It may be reached.
+        Allow = "allow",
+        /// It may not.
+        Deny = "deny",
+    }
+
+    /// A limit of the server that was hit, by its key.
+    pub enum Limit {
+        /// Connections of the server.
+        Connections = "server.max_connections",
+        /// Sessions of the server.
+        Sessions = "server.max_sessions",
+        /// Live processes of the server.
+        Processes = "limits.processes",
+        /// Live processes of a session.
+        ProcessesPerSession = "limits.processes_per_session",
+        /// Records that a session keeps of ended processes.
+        Records = "records of ended processes",
+        /// Bytes in all buffers of the server.
+        Memory = "limits.memory_bytes",
+    }
+}
+
+impl Label for ShellSnapshotState {
+    const ALL: &'static [Self] = &[Self::Restored, Self::Captured, Self::Fallback];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Restored => "restored",
+            Self::Captured => "captured",
+            Self::Fallback => "fallback",
+        }
+    }
+}
+
+impl Label for ExitReason {
+    const ALL: &'static [Self] = &[Self::Exited, Self::Signaled, Self::Terminated, Self::Limit];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Exited => "exited",
+            Self::Signaled => "signaled",
+            Self::Terminated => "terminated",
+            Self::Limit => "limit",
+        }
+    }
+}
+
+/// Counts of everything that an executor runs.
+#[derive(Debug, Default)]
+pub struct RunMetrics {
+    /// From the check of a start to the program's execution.
+    pub start_seconds: Histogram,
+    /// Starts that were refused or failed.
+    pub failed_starts: Counter,
+    /// Ends of processes.
+    pub ended: Counters<ExitReason>,
+    /// Ends whose output looks like that of a sandbox that denied something.
+    pub sandbox_denials: Counter,
+    /// Starts whose policy cannot be enforced.
+    pub sandbox_refusals: Counter,
+    /// Starts that asked for the state of a shell.
+    pub snapshots: Counters<ShellSnapshotState>,
+    /// Decisions of the proxies of managed networks.
+    pub proxy_decisions: Counters<ProxyDecision>,
+    /// Limits that were hit.
+    pub limits: Counters<Limit>,
+}
