@@ -63,6 +63,7 @@ fn capabilities(snapshots: bool) -> Capabilities {
         file_write_streaming: true,
         process_control: true,
         process_list: true,
+        process_limits: true,
         session_observe: true,
         output_accounting: true,
         file_operations: true,

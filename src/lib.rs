@@ -17,6 +17,7 @@ pub mod fuzzing;
 pub mod helper;
 pub mod http_request;
 pub mod local;
+pub mod memory;
 pub mod network;
 pub mod outbound;
 pub mod path_uri;

@@ -13,6 +13,7 @@ type Module = (&'static str, &'static [&'static str]);
 const ROWS: &[&[Module]] = &[
     &[("path_uri", &[]), ("protocol", &["path_uri"]), ("policy", &["protocol", "path_uri"])],
     &[
+        ("memory", &[]),
         ("fsops", &["path_uri"]),
         ("rpc", &["protocol"]),
         ("config", &["policy", "protocol"]),
@@ -22,9 +23,9 @@ const ROWS: &[&[Module]] = &[
         ("environment_info", &["path_uri", "protocol"]),
     ],
     &[("spawn", &[]), ("outbound", &[])],
-    &[("sandbox", &["spawn", "policy", "protocol"]), ("doctor", &["sandbox", "protocol"])],
+    &[("sandbox", &["spawn", "policy", "protocol"]), ("doctor", &["sandbox", "spawn", "protocol"])],
     &[
-        ("process", &["sandbox", "spawn", "protocol"]),
+        ("process", &["sandbox", "spawn", "memory", "protocol"]),
         ("fs", &["fsops", "sandbox", "policy", "spawn", "protocol", "path_uri"]),
         ("discovery", &["fs", "fsops", "sandbox", "protocol", "path_uri"]),
         ("environment_config", &["fsops", "protocol", "path_uri"]),
@@ -34,9 +35,19 @@ const ROWS: &[&[Module]] = &[
     &[
         (
             "session",
-            &["network", "snapshot", "process", "sandbox", "spawn", "telemetry", "path_uri", "protocol"],
+            &[
+                "network",
+                "snapshot",
+                "process",
+                "sandbox",
+                "spawn",
+                "memory",
+                "telemetry",
+                "path_uri",
+                "protocol",
+            ],
         ),
-        ("http_request", &["outbound", "policy", "protocol"]),
+        ("http_request", &["outbound", "memory", "policy", "protocol"]),
     ],
     &[(
         "error_map",
@@ -68,6 +79,7 @@ const ROWS: &[&[Module]] = &[
                 "spawn",
                 "outbound",
                 "backend",
+                "memory",
                 "path_uri",
                 "protocol",
             ],
@@ -88,6 +100,7 @@ const ROWS: &[&[Module]] = &[
                 "spawn",
                 "environment_info",
                 "config",
+                "memory",
                 "telemetry",
                 "service",
                 "rpc",

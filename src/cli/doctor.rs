@@ -3,7 +3,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use super::args::DoctorArgs;
-use super::{sandboxes, settings};
+use super::{limits, sandboxes, settings};
 use crate::doctor::{Check, Diagnosis, Status};
 use crate::protocol::sandbox::SandboxGap;
 
@@ -11,7 +11,9 @@ use crate::protocol::sandbox::SandboxGap;
 pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let settings = settings::load(&args.serve)?;
     let state_dir = sandboxes::state_directory(&settings.config);
-    let diagnosis = Diagnosis::make(&sandboxes::on_trial(&settings.config), state_dir.as_deref());
+    let cgroup = limits::home(&settings.config.limits.cgroup);
+    let cgroup = cgroup.as_ref().map_err(|reason| *reason);
+    let diagnosis = Diagnosis::make(&sandboxes::on_trial(&settings.config), state_dir.as_deref(), cgroup);
     let text =
         if args.json { serde_json::to_string_pretty(&diagnosis)? + "\n" } else { in_words(&diagnosis) };
     std::io::stdout().write_all(text.as_bytes())?;

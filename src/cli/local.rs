@@ -25,7 +25,8 @@ impl Local {
         let reaper = tokio::spawn(async { drop(reaper::reap_orphans().await) });
         let sandboxes = Sandboxes::new(SandboxSettings::default());
         let backend = LocalBackend::guarded(ExecutorSettings::default(), mark, Arc::clone(&sandboxes));
-        let keepers = [reaper, tokio::spawn(guard::keep(mark, move || sandboxes.placeholders.journal()))];
+        let keepers =
+            [reaper, tokio::spawn(guard::keep(mark, None, move || sandboxes.placeholders.journal()))];
         Self { backend, keepers }
     }
 

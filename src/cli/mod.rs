@@ -11,6 +11,7 @@ mod doctor;
 mod health;
 mod help;
 mod kill;
+mod limits;
 mod local;
 mod logs;
 mod name_service;

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::args::ServeArgs;
 use super::signals::{self, Reload};
-use super::{sandboxes, settings};
+use super::{limits, sandboxes, settings};
 use crate::config::{LogFormat, Settings};
 use crate::server::{self, Resources, Server, Shutdown};
 use crate::service::{self, Manager, Sockets, State};
@@ -37,6 +37,7 @@ pub(super) fn serve(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         mark: ServerMark::new(),
         environment: environment(),
         sandboxes: sandboxes::of(&settings.config),
+        limits: limits::policy(&settings.config)?,
         telemetry: Arc::new(Telemetry::new(settings.config.log.audit.as_ref())?),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
@@ -62,7 +63,8 @@ impl Daemon {
         let (shutdown, reloads) = signals::watch(manager.is_some())?;
         tend_processes();
         let sandboxes = Arc::clone(&self.resources.sandboxes);
-        tokio::spawn(guard::keep(self.resources.mark, move || sandboxes.placeholders.journal()));
+        let runs = self.resources.limits.groups().map(|groups| groups.runs().clone());
+        tokio::spawn(guard::keep(self.resources.mark, runs, move || sandboxes.placeholders.journal()));
         let audit = self.resources.telemetry.audit.clone();
         let outcome = if server::is_stdio(&self.settings.config) {
             self.serve_stdio(shutdown).await

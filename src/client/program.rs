@@ -28,9 +28,8 @@ use crate::rpc::lines::Lines;
 use crate::rpc::transport::{CloseCode, EndReason};
 use crate::rpc::{Received, Transport};
 use crate::spawn::isolation::Isolation;
-use crate::spawn::mark::RunMark;
 use crate::spawn::watched::watched;
-use crate::spawn::{Child, Launch, Stdio, lookup, spawn};
+use crate::spawn::{Child, Launch, Stdio, Tree, lookup, spawn};
 
 /// Time between asking a program to end and making it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -96,7 +95,7 @@ impl ProgramCommand {
             stdio,
             inherited: Vec::new(),
             isolation: Isolation::None,
-            mark: RunMark::none(),
+            tree: Tree::none(),
         })
     }
 

@@ -89,7 +89,7 @@ fn the_log_filter_has_a_variable_of_its_own_and_a_common_one() {
 #[test_case("[otel]\nendpoint = \"x\"", "unknown key otel in /c.toml"; "later step")]
 #[test_case("\"server.listen\" = []", "unknown key server.listen in /c.toml; did you mean server.listen?"; "quoted dot")]
 #[test_case("server = 1", "unknown key server in /c.toml; did you mean server?"; "section that is no table")]
-#[test_case("limits.default.cpu = 1", "unknown key limits.default in /c.toml"; "deeper table")]
+#[test_case("limits.default.cpu_m = 1", "unknown key limits.default.cpu_m in /c.toml; did you mean limits.default.cpu_ms?"; "deeper table")]
 fn an_unknown_key_is_an_error(text: &str, expected: &str) {
     assert_eq!(complaint(text), expected);
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::value::{Bounds, Input, Setting, ValueError};
 use super::words::{
-    AcceptedGap, AuditTarget, AuthMode, BackendChoice, HostName, HostPort, LogFilter, LogFormat, TokenDigest,
-    VariableName,
+    AcceptedGap, AuditTarget, AuthMode, BackendChoice, CgroupChoice, HostName, HostPort, LogFilter,
+    LogFormat, TokenDigest, VariableName,
 };
 use super::{Host, ListenAddress};
 use crate::policy::hosts::Denial;
@@ -64,7 +64,7 @@ macro_rules! schema {
 
         static KEYS: &[Key] = &[$($(
             Key {
-                path: concat!(stringify!($section), ".", stringify!($key)),
+                path: concat!(schema!(@table $section), ".", stringify!($key)),
                 doc: concat!($($doc),+),
                 secret: <$type as Setting>::SECRET,
                 bounds: schema!(@bounds $type $(, $bounds)?),
@@ -76,6 +76,9 @@ macro_rules! schema {
             },
         )+)+];
     };
+    (@table limits_default) => { "limits.default" };
+    (@table limits_max) => { "limits.max" };
+    (@table $section:ident) => { stringify!($section) };
     (@bounds $type:ty) => { <$type as Setting>::BOUNDS };
     (@bounds $type:ty, $bounds:ident) => { $bounds };
 }
@@ -85,6 +88,15 @@ pub(super) const LONGEST_MS: i64 = 30 * 24 * 3600 * 1000;
 
 /// A time after which something happens, so that 0 would not make sense.
 const TIMEOUT: Bounds = 1..=LONGEST_MS;
+
+/// What a limit of a run may be.
+const LIMIT: Bounds = 1..=i64::MAX;
+
+/// Less would be used up by a few ordinary requests.
+const MEMORY: Bounds = 1 << 20..=i64::MAX;
+
+/// As the kernel has it.
+const OOM_SCORE: Bounds = 0..=1000;
 
 /// What fits into one answer as base64.
 const MAX_BUFFERED: i64 = 44 << 20;
@@ -181,12 +193,53 @@ schema! {
         accept_gaps: Vec<AcceptedGap> = Vec::new();
     }
 
-    /// How many processes may live.
+    /// How much there may be of everything.
     limits: LimitsConfig {
         /// Live processes of the whole server.
         processes: NonZeroUsize = count(8192);
         /// Live processes of one session.
         processes_per_session: NonZeroUsize = count(4096);
+        /// Bytes that the server's own buffers may hold together: output in memory, requests, answers, HTTP bodies. When
+        /// they do, output goes to disk, whoever makes more waits, and starts are refused. Empty: no limit but those of
+        /// each kind.
+        memory_bytes: Option<u64>, in MEMORY = None;
+        /// The cgroup that is divided among the runs, so that their limits hold and each can be ended as a whole: `auto`
+        /// is the server's own if it was delegated to it, `off` none; or the directory of one that the server may have.
+        cgroup: CgroupChoice = CgroupChoice::Auto;
+        /// How much sooner than the server its processes are killed when memory runs out, 0 to 1000.
+        child_oom_score_adj: u64, in OOM_SCORE = 500;
+    }
+
+    /// Limits of a run that asks for none of the kind. Empty: the ceiling, else no limit.
+    limits_default: DefaultLimitsConfig {
+        /// Memory of the whole run. Needs a cgroup, as the next two.
+        memory_bytes: Option<u64>, in LIMIT = None;
+        /// Processes and threads of the run.
+        processes: Option<u64>, in LIMIT = None;
+        /// Milliseconds of processor time of the run.
+        cpu_ms: Option<u64>, in LIMIT = None;
+        /// Milliseconds from its start.
+        wall_ms: Option<u64>, in LIMIT = None;
+        /// Bytes of output.
+        output_bytes: Option<u64>, in LIMIT = None;
+        /// Files that each of its processes may have open.
+        open_files: Option<u64>, in LIMIT = None;
+    }
+
+    /// Ceilings of these limits: what a run may ask for at most, and gets if it asks for nothing and there is no default.
+    limits_max: MaxLimitsConfig {
+        /// Memory of the whole run. Needs a cgroup, as the next two.
+        memory_bytes: Option<u64>, in LIMIT = None;
+        /// Processes and threads of the run.
+        processes: Option<u64>, in LIMIT = None;
+        /// Milliseconds of processor time of the run.
+        cpu_ms: Option<u64>, in LIMIT = None;
+        /// Milliseconds from its start.
+        wall_ms: Option<u64>, in LIMIT = None;
+        /// Bytes of output.
+        output_bytes: Option<u64>, in LIMIT = None;
+        /// Files that each of its processes may have open.
+        open_files: Option<u64>, in LIMIT = None;
     }
 
     /// Requests that the server makes for its clients.

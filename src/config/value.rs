@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::schema::LONGEST_MS;
 use super::words::{
-    AcceptedGap, AuditTarget, AuthMode, BackendChoice, HostName, HostPort, LogFilter, LogFormat, TokenDigest,
-    VariableName,
+    AcceptedGap, AuditTarget, AuthMode, BackendChoice, CgroupChoice, HostName, HostPort, LogFilter,
+    LogFormat, TokenDigest, VariableName,
 };
 use super::{AddressError, ListenAddress};
 use crate::policy::hosts::Denial;
@@ -70,6 +70,7 @@ impl Word for HostPort {}
 impl Word for AuthMode {}
 impl Word for BackendChoice {}
 impl Word for AcceptedGap {}
+impl Word for CgroupChoice {}
 impl Word for LogFormat {}
 impl Word for LogFilter {}
 impl Word for VariableName {}
@@ -206,6 +207,19 @@ impl Setting for u64 {
     }
 }
 
+impl Setting for Option<u64> {
+    fn read(input: Input<'_>, bounds: &Bounds) -> Result<Self, ValueError> {
+        if matches!(text(input), Ok("")) {
+            return Ok(None);
+        }
+        number(input, bounds, "").map(|number| Some(number.unsigned_abs()))
+    }
+
+    fn show(&self) -> toml::Value {
+        self.map_or_else(|| "".into(), shown)
+    }
+}
+
 impl Setting for NonZeroUsize {
     const BOUNDS: Bounds = 1..=1 << 30;
 
@@ -289,6 +303,9 @@ mod tests {
     fn an_empty_string_unsets_what_is_optional() {
         assert_eq!(from_text::<Option<PathBuf>>(""), Ok(None));
         assert_eq!(from_text::<Option<AuthMode>>(""), Ok(None));
+        assert_eq!(from_text::<Option<u64>>(""), Ok(None));
+        assert_eq!(from_text::<Option<u64>>("7"), Ok(Some(7)));
+        assert!(from_text::<Option<u64>>("-7").is_err());
         assert!(from_text::<Option<AuthMode>>("trust-me").is_err());
     }
 }

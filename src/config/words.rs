@@ -121,6 +121,40 @@ impl BackendChoice {
     }
 }
 
+/// Which cgroup is divided among the runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CgroupChoice {
+    /// The server's own, if it was delegated to it.
+    Auto,
+    /// None.
+    Off,
+    /// This directory.
+    At(PathBuf),
+}
+
+impl FromStr for CgroupChoice {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            path if path.starts_with('/') && !path.contains('\0') => Ok(Self::At(path.into())),
+            _ => Err("expected auto, off or the absolute path of a cgroup"),
+        }
+    }
+}
+
+impl fmt::Display for CgroupChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Off => f.write_str("off"),
+            Self::At(path) => path.display().fmt(f),
+        }
+    }
+}
+
 /// A gap that a policy may be run with all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AcceptedGap(pub SandboxGap);
@@ -357,6 +391,16 @@ mod tests {
         assert_eq!("::1".parse::<HostName>().unwrap().as_str(), "::1");
         for bad in ["", "a:1", "http://a", "a/b", "a b", "*"] {
             assert!(bad.parse::<HostName>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_cgroup_is_named_by_its_whole_path() {
+        for text in ["auto", "off", "/sys/fs/cgroup/mine"] {
+            assert_eq!(text.parse::<CgroupChoice>().unwrap().to_string(), text);
+        }
+        for bad in ["", "on", "mine", "./mine"] {
+            assert!(bad.parse::<CgroupChoice>().is_err(), "{bad:?}");
         }
     }
 

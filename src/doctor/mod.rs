@@ -4,6 +4,7 @@
 //! advice for hosts of every kind can be tested on one.
 
 mod kernel;
+mod limits;
 mod namespaces;
 mod resources;
 mod surroundings;
@@ -15,6 +16,7 @@ use serde::Serialize;
 pub use self::surroundings::Surroundings;
 use crate::protocol::sandbox::{SandboxBackend, SandboxGap, SandboxReport};
 use crate::sandbox::Sandboxes;
+use crate::spawn::cgroup::Home;
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -72,10 +74,11 @@ impl Check {
 }
 
 impl Diagnosis {
-    /// Looks at this machine, as a server would use it that keeps its state in this directory. Blocks for some
+    /// Looks at this machine, as a server would use it that keeps its state in this directory and divides this cgroup, or
+    /// none for this reason. Blocks for some
     /// milliseconds.
     #[must_use]
-    pub fn make(sandboxes: &Sandboxes, state_dir: Option<&Path>) -> Self {
+    pub fn make(sandboxes: &Sandboxes, state_dir: Option<&Path>, cgroup: Result<&Home, &str>) -> Self {
         let surroundings = Surroundings::look();
         let report = sandboxes.report();
         let mut checks = vec![
@@ -85,7 +88,8 @@ impl Diagnosis {
             kernel::pidfd(),
             kernel::socket_owners(),
         ];
-        checks.extend(resources::checks(state_dir, &surroundings));
+        checks.extend(resources::checks(state_dir));
+        checks.push(limits::check(cgroup, &surroundings));
         checks.push(kernel::bubblewrap());
         Self { place: surroundings.in_words(), gaps: gaps(report.default), backend: report.default, checks }
     }

@@ -1,23 +1,22 @@
 //! How much of everything there is.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::surroundings::{Container, Surroundings, number, text};
+use super::surroundings::number;
 use super::{Check, Status};
 
 /// A process takes some six descriptors, a connection one.
 const ENOUGH_FILES: u64 = 16_384;
 const ENOUGH_PROCESSES: u64 = 8_192;
 
-pub(super) fn checks(state_dir: Option<&Path>, place: &Surroundings) -> Vec<Check> {
+pub(super) fn checks(state_dir: Option<&Path>) -> Vec<Check> {
     let limit = |resource| getrlimit(resource).current;
     vec![
         open_files(limit(Resource::Nofile)),
         processes(limit(Resource::Nproc), number("/proc/sys/kernel/pid_max")),
         marks(getrlimit(Resource::Rss).maximum),
-        cgroup(place),
         state(state_dir),
     ]
 }
@@ -66,39 +65,6 @@ fn marks(hard_limit: Option<u64>) -> Check {
     }
 }
 
-/// Tries it: makes a group below the own one, and removes it.
-fn cgroup(place: &Surroundings) -> Check {
-    const NAME: &str = "cgroup v2";
-    let Some(own) = own_cgroup() else {
-        return Check::new(NAME, Status::Info, "There is no cgroup v2 here; nothing needs it.");
-    };
-    let test = own.join(format!("exec-server-doctor-{}", std::process::id()));
-    let made = std::fs::create_dir(&test);
-    let _ = std::fs::remove_dir(&test);
-    match made {
-        Ok(()) => Check::new(NAME, Status::Info, "A part of the cgroup tree is delegated to this server."),
-        Err(error) => {
-            let message = format!(
-                "No part of the cgroup tree is delegated to this server ({error}); nothing needs it."
-            );
-            Check::new(NAME, Status::Info, message).fix(match place.container {
-                Some(Container::Kubernetes) => "A pod gets no cgroup of its own to divide.",
-                Some(_) => "Run the container with --cgroupns=private and a writable /sys/fs/cgroup.",
-                None => {
-                    "Delegate=yes in the unit of the service, or systemd-run --user --scope -p Delegate=yes …"
-                }
-            })
-        }
-    }
-}
-
-fn own_cgroup() -> Option<PathBuf> {
-    let own = text("/proc/self/cgroup")?;
-    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let root = Path::new("/sys/fs/cgroup");
-    root.join("cgroup.controllers").exists().then(|| root.join(path))
-}
-
 fn state(directory: Option<&Path>) -> Check {
     const NAME: &str = "state directory";
     match directory {
@@ -134,8 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_depends_on_is_no_warning() {
-        assert_eq!(cgroup(&Surroundings::default()).status, Status::Info);
+    fn no_place_for_state_is_a_warning() {
         assert_eq!(state(None).status, Status::Warning);
     }
 }

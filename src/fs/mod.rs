@@ -19,7 +19,7 @@ pub(crate) use self::confined::{Purpose, Scope};
 use self::handles::Handles;
 pub use self::watch::{MAX_WATCHED_PATHS, Watch};
 use crate::fsops::{self, Atomic, FileInfo, Links, MAX_READ_BYTES, RemoveOptions, WalkLimits};
-pub use crate::fsops::{ErrorClass, FsError};
+pub use crate::fsops::{ErrorClass, FsError, MAX_BLOCK_BYTES};
 use crate::path_uri::PathUri;
 use crate::protocol::fs::{
     CanonicalizeParams, CanonicalizeResponse, CloseParams, CopyParams, CreateDirectoryParams,
@@ -82,10 +82,23 @@ impl FileSystem {
         move || Scope::of(context.as_ref(), purpose, sandboxes.as_deref())
     }
 
+    /// What `fs/readFile` would read at most, as far as the file says; what it reads of a file that grows is more.
+    pub async fn size_to_read(&self, params: ReadFileParams) -> Result<u64> {
+        let path = params.path.to_native_path()?;
+        let scope = self.scope(params.sandbox, Purpose::Reading);
+        let size = blocking(move || fsops::file_size(scope()?.route(&path), links(params.follow_symlinks)));
+        Ok(size.await?.min(self.read_limit))
+    }
+
     /// `fs/readFile`.
     pub async fn read_file(&self, params: ReadFileParams) -> Result<ReadFileResponse> {
+        self.read_file_up_to(params, self.read_limit).await
+    }
+
+    /// `fs/readFile` of a file of at most so many bytes.
+    pub async fn read_file_up_to(&self, params: ReadFileParams, bytes: u64) -> Result<ReadFileResponse> {
         let path = params.path.to_native_path()?;
-        let limit = self.read_limit;
+        let limit = bytes.min(self.read_limit);
         let scope = self.scope(params.sandbox, Purpose::Reading);
         let content = blocking(move || {
             let scope = scope()?;

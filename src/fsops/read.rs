@@ -37,6 +37,15 @@ pub fn read_file<'a>(path: impl Into<Route<'a>>, links: Links, limit: u64) -> Re
     if content.len() as u64 > limit { Err(too_large(path, limit)) } else { Ok(content) }
 }
 
+/// The size of a regular file, as it says; one of `/proc` says 0.
+///
+/// # Errors
+///
+/// The path names no regular file, or the system refuses.
+pub fn file_size<'a>(path: impl Into<Route<'a>>, links: Links) -> Result<u64, FsError> {
+    open_regular(path.into(), links).map(|(_, size)| size)
+}
+
 /// Reads until the room that a buffer has is full, or the file has ended: mostly in one call.
 fn fill(file: &File, content: &mut Vec<u8>) -> rustix::io::Result<()> {
     while content.len() < content.capacity() {

@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::error::{FailureKind, HttpError, chain};
 use super::permission::Permission;
+use crate::memory::{Held, MemoryBudget};
 
 /// A body that is taken whole and exceeds this needs room among the large ones.
 const SMALL_BODY: usize = 1 << 20;
@@ -30,14 +31,37 @@ impl Deadline {
 
 /// Room for large bodies that are taken whole, of one connection.
 #[derive(Debug, Clone)]
-pub struct Room(Arc<Semaphore>);
+pub struct Room {
+    bodies: Arc<Semaphore>,
+    memory: Arc<MemoryBudget>,
+}
+
+/// What a large body takes of it.
+#[derive(Debug)]
+pub struct Taken {
+    _body: OwnedSemaphorePermit,
+    /// The body, and the answer that is made of it.
+    pub memory: Held,
+}
 
 impl Room {
-    /// Room for this many large bodies.
+    /// Room for this many large bodies in this memory.
     #[must_use]
-    pub fn new(bodies: usize) -> Self {
-        Self(Arc::new(Semaphore::new(bodies)))
+    pub fn new(bodies: usize, memory: Arc<MemoryBudget>) -> Self {
+        Self { bodies: Arc::new(Semaphore::new(bodies)), memory }
     }
+
+    /// Waits for room for a body of at most so many bytes; none when the connection is over.
+    async fn take(&self, bytes: u64) -> Option<Taken> {
+        let body = Arc::clone(&self.bodies).acquire_owned().await.ok()?;
+        let memory = self.memory.reserve(with_answer(bytes)).await;
+        Some(Taken { _body: body, memory })
+    }
+}
+
+/// Bytes, and the base64 of them.
+fn with_answer(bytes: u64) -> usize {
+    usize::try_from(bytes.saturating_mul(7) / 3).unwrap_or(usize::MAX)
 }
 
 /// The body of a response.
@@ -71,11 +95,7 @@ impl StreamedBody {
     ///
     /// # Errors
     /// As [`Self::next`], or it has more than `limit` bytes.
-    pub async fn whole(
-        mut self,
-        limit: u64,
-        room: &Room,
-    ) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), HttpError> {
+    pub async fn whole(mut self, limit: u64, room: &Room) -> Result<(Vec<u8>, Option<Taken>), HttpError> {
         if self.response.content_length().is_some_and(|length| length > limit) {
             return Err(too_large(limit));
         }
@@ -86,8 +106,7 @@ impl StreamedBody {
                 return Err(too_large(limit));
             }
             if length > SMALL_BODY && taken.is_none() {
-                let waiting = Arc::clone(&room.0).acquire_owned();
-                taken = self.deadline.limit(waiting).await.ok_or_else(late)?.ok();
+                taken = self.deadline.limit(room.take(limit)).await.ok_or_else(late)?;
             }
             body.extend_from_slice(&piece);
         }

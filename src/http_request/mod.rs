@@ -22,7 +22,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use tokio::sync::OnceCell;
 
-pub use self::body::{Room, StreamedBody};
+pub use self::body::{Room, StreamedBody, Taken};
 use self::deny::Bounds;
 use self::error::Unresolved;
 pub use self::error::{FailureKind, HttpError};

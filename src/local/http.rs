@@ -7,6 +7,7 @@ use crate::backend::{
 };
 use crate::error_map::IntoErrorObject;
 use crate::http_request::{self, HttpError, HttpSettings, Room, StreamedBody};
+use crate::memory::MemoryBudget;
 use crate::outbound::HttpClientFactory;
 
 /// Decoded bytes of a body that is taken whole, as from a server.
@@ -32,7 +33,10 @@ impl LocalHttpClient {
             network_policy: outbound.network_policy().cloned(),
             environment: outbound.environment().to_vec(),
         };
-        Self { client: Arc::new(http_request::HttpClient::new(settings)), room: Room::new(LARGE_BODIES) }
+        Self {
+            client: Arc::new(http_request::HttpClient::new(settings)),
+            room: Room::new(LARGE_BODIES, MemoryBudget::new(None)),
+        }
     }
 
     async fn whole(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {

@@ -3,9 +3,14 @@
 use std::sync::Arc;
 
 use tokio::io::unix::AsyncFd;
+use tokio_util::task::AbortOnDropHandle;
 
+use super::ending::Cause;
 use super::handle::{Process, now_ms};
+use super::limits::Watch;
+use super::log::Exit;
 use super::source::Source;
+use crate::protocol::limits::ProcessLimit;
 use crate::protocol::process::ExitReason;
 use crate::sandbox::Held;
 use crate::spawn::{Child, ExitStatus};
@@ -26,10 +31,16 @@ pub struct Actor {
     held: Option<Held>,
     /// In a sandbox nothing outlives its program. Namespaces see to that themselves.
     ends_with_leader: bool,
+    limits: Option<Watch>,
 }
 
 impl Actor {
-    pub(super) fn new(process: Arc<Process>, exit: AsyncFd<Arc<Child>>, sources: Vec<Source>) -> Self {
+    pub(super) fn new(
+        process: Arc<Process>,
+        exit: AsyncFd<Arc<Child>>,
+        sources: Vec<Source>,
+        limits: Watch,
+    ) -> Self {
         let mut sources = sources.into_iter();
         let mut next = || sources.next().unwrap_or_else(Source::none);
         Self {
@@ -39,6 +50,7 @@ impl Actor {
             abandoned: false,
             held: None,
             ends_with_leader: false,
+            limits: Some(limits).filter(|watch| !watch.is_idle()),
         }
     }
 
@@ -51,6 +63,10 @@ impl Actor {
         let process = Arc::clone(&self.process);
         let log = process.log();
         let ahead = if process.tty() { TERMINAL_AHEAD } else { PIPE_AHEAD };
+        let _limits = self
+            .limits
+            .take()
+            .map(|limits| AbortOnDropHandle::new(tokio::spawn(obey(limits, Arc::clone(&process)))));
         while self.exit.is_some() || self.sources.iter().any(Source::is_open) {
             if log.wants_spill() {
                 let log = Arc::clone(log);
@@ -64,6 +80,7 @@ impl Actor {
                     break;
                 }
             }
+            self.check_output();
             let room = log.is_taken(ahead);
             let [first, second] = &mut self.sources;
             tokio::select! {
@@ -80,9 +97,30 @@ impl Actor {
         }
         log.close();
         process.release();
+        process.retire().await;
         if log.wants_spill() {
             let log = Arc::clone(log);
             let _ = tokio::task::spawn_blocking(move || log.spill()).await;
+        }
+    }
+
+    /// Ends the process when it has written too much.
+    fn check_output(&self) {
+        if self.process.log().is_over_limit() && self.process.cause_of_end().is_none() {
+            self.process.breach(ProcessLimit::OutputBytes);
+        }
+    }
+
+    /// Why the leader has ended. What the kernel did for want of memory is told from what this server did.
+    fn why(&self, status: ExitStatus) -> (ExitReason, Option<ProcessLimit>) {
+        match (self.process.cause_of_end(), status) {
+            (Some(Cause::Limit(limit)), _) => (ExitReason::Limit, Some(limit)),
+            (Some(Cause::Requested), _) => (ExitReason::Terminated, None),
+            (None, ExitStatus::Signal(libc::SIGKILL)) if self.process.is_out_of_memory() => {
+                (ExitReason::Limit, Some(ProcessLimit::MemoryBytes))
+            }
+            (None, ExitStatus::Signal(_)) => (ExitReason::Signaled, None),
+            (None, ExitStatus::Code(_)) => (ExitReason::Exited, None),
         }
     }
 
@@ -96,21 +134,24 @@ impl Actor {
         for source in &mut self.sources {
             source.drain(log, false);
         }
+        self.check_output();
         let (code, signal) = match status {
             ExitStatus::Code(code) => (code, None),
             ExitStatus::Signal(number) => (128 + number, Some(signal_name(number))),
         };
-        let reason = match signal {
-            _ if self.process.end_requested() => ExitReason::Terminated,
-            Some(_) => ExitReason::Signaled,
-            None => ExitReason::Exited,
-        };
+        let (reason, limit) = self.why(status);
         self.process.stdin().abandon();
-        log.exited(code, signal, reason, now_ms());
+        let at_ms = now_ms();
+        log.exited(Exit { seq: 0, code, signal, reason, limit, sandbox_denied: false, at_ms });
         if self.ends_with_leader {
             self.process.end_the_rest();
         }
     }
+}
+
+/// Ends the process when it has used up a limit.
+async fn obey(limits: Watch, process: Arc<Process>) {
+    process.breach(limits.breached().await);
 }
 
 async fn ended(exit: Option<&AsyncFd<Arc<Child>>>) {

@@ -6,14 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::log::OutputLog;
 use super::spool::SpoolSettings;
+use crate::memory::MemoryBudget;
 
 /// What all logs of a server share: how much they may hold together.
 #[derive(Debug)]
 pub struct OutputBudget {
     memory_limit: usize,
     memory_used: AtomicUsize,
+    /// Of which this is a part.
+    memory: Arc<MemoryBudget>,
     pub(super) spool: SpoolSettings,
     pub(super) spool_used: AtomicU64,
+    /// Logs of processes that may be written to.
+    open: Mutex<Vec<Weak<OutputLog>>>,
     /// Logs of closed processes in order of closing: the first to give up spool space.
     closed: Mutex<VecDeque<Weak<OutputLog>>>,
     /// The same, until they have given up memory.
@@ -45,14 +50,16 @@ fn max_spool_files() -> usize {
 }
 
 impl OutputBudget {
-    /// A budget with this much memory and these spool settings.
+    /// A budget with this much memory, as a part of all there is, and these spool settings.
     #[must_use]
-    pub fn new(memory_limit: usize, spool: SpoolSettings) -> Arc<Self> {
+    pub fn new(memory_limit: usize, memory: Arc<MemoryBudget>, spool: SpoolSettings) -> Arc<Self> {
         Arc::new(Self {
             memory_limit,
+            memory,
             memory_used: AtomicUsize::new(0),
             spool,
             spool_used: AtomicU64::new(0),
+            open: Mutex::default(),
             closed: Mutex::default(),
             closed_in_memory: Mutex::default(),
             spool_files: AtomicUsize::new(0),
@@ -83,14 +90,29 @@ impl OutputBudget {
 
     pub(super) fn add_memory(&self, bytes: usize) {
         self.memory_used.fetch_add(bytes, Ordering::Relaxed);
+        self.memory.add(bytes);
     }
 
     pub(super) fn release_memory(&self, bytes: usize) {
         self.memory_used.fetch_sub(bytes, Ordering::Relaxed);
+        self.memory.release(bytes);
     }
 
     pub(super) fn under_pressure(&self) -> bool {
-        self.memory_used.load(Ordering::Relaxed) > self.memory_limit
+        self.memory_used.load(Ordering::Relaxed) > self.memory_limit || self.memory.is_full()
+    }
+
+    /// What all buffers share.
+    pub(super) fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.memory
+    }
+
+    pub(super) fn add_open(&self, log: &Arc<OutputLog>) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() == open.capacity() {
+            open.retain(|log| log.strong_count() > 0);
+        }
+        open.push(Arc::downgrade(log));
     }
 
     pub(super) fn add_closed(&self, log: &Arc<OutputLog>) {
@@ -103,13 +125,20 @@ impl OutputBudget {
         }
     }
 
-    /// Lets closed processes give up memory while all use too much together. Blocks on files.
-    pub(super) fn relieve(&self) {
+    /// Lets processes give up memory while all use too much together, closed ones first. Blocks on files.
+    pub fn relieve(&self) {
         while self.under_pressure() {
             let next = self.closed_in_memory.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             match next {
                 Some(log) => log.upgrade().iter().for_each(|log| log.spill_some(true)),
-                None => return,
+                None => break,
+            }
+        }
+        if self.under_pressure() {
+            let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut open = open.iter().filter_map(Weak::upgrade);
+            while let Some(log) = open.next().filter(|_| self.under_pressure()) {
+                log.spill_some(true);
             }
         }
     }

@@ -12,11 +12,11 @@ use tokio::sync::oneshot;
 
 use super::ending::end_scope;
 use super::handle::{ProcessSpec, StartFailure, execute, output_pipe};
+use super::limits::Terms;
 use crate::sandbox::{Held, Prepared};
-use crate::spawn::mark::RunMark;
 use crate::spawn::tree::Scope;
 use crate::spawn::watched::watched;
-use crate::spawn::{Child, Stdio};
+use crate::spawn::{Child, Stdio, Tree};
 
 /// A child and its output. Dropped, its whole tree is killed.
 #[derive(Debug)]
@@ -29,7 +29,8 @@ pub struct Collected {
 struct Running {
     child: AsyncFd<Arc<Child>>,
     stdout: pipe::Receiver,
-    mark: RunMark,
+    terms: Terms,
+    tree: Tree,
     /// What its sandbox stands on.
     held: Option<Held>,
 }
@@ -43,14 +44,14 @@ impl Collected {
     /// [`StartFailure`]; nothing was started then.
     pub async fn start(
         spec: ProcessSpec,
-        mark: RunMark,
+        terms: Terms,
         mut sandbox: Option<Prepared>,
     ) -> Result<Self, StartFailure> {
         let runtime = tokio::runtime::Handle::current();
         let launched = tokio::task::spawn_blocking(move || {
             let _guard = runtime.enter();
             let held = sandbox.as_mut().and_then(Prepared::take_held);
-            launch(&spec, mark, sandbox, held)
+            launch(&spec, terms, sandbox, held)
         });
         launched.await.map_err(|_| StartFailure::other("the start was interrupted"))?
     }
@@ -87,10 +88,11 @@ impl Collected {
     /// receiver hears of that end. `held` is dropped with it.
     pub fn let_go(mut self, held: impl Send + 'static) -> oneshot::Receiver<()> {
         let (ended, hears) = oneshot::channel();
-        if let Some(Running { child, mut stdout, held: stood_on, .. }) = self.running.take() {
+        if let Some(Running { child, mut stdout, terms, tree, held: stood_on }) = self.running.take() {
             tokio::spawn(async move { tokio::io::copy(&mut stdout, &mut tokio::io::sink()).await });
             tokio::spawn(async move {
                 reap(&child).await;
+                retire(terms, tree).await;
                 drop((held, stood_on));
                 let _ = ended.send(());
             });
@@ -112,9 +114,17 @@ impl Drop for Collected {
 async fn kill(running: Running) {
     let pid = running.child.get_ref().pid();
     let _ = running.child.get_ref().signal_group(rustix::process::Signal::KILL);
-    let scope = Scope { marks: running.mark.range(), leaders: vec![pid], ..Scope::default() };
+    let Tree { mark, group, .. } = &running.tree;
+    let scope = Scope { group: group.clone(), marks: mark.range(), leaders: vec![pid], ..Scope::default() };
     end_scope(scope, Duration::ZERO).await;
     reap(&running.child).await;
+    retire(running.terms, running.tree).await;
+}
+
+async fn retire(terms: Terms, tree: Tree) {
+    if let Some(group) = tree.group {
+        let _ = tokio::task::spawn_blocking(move || terms.retire(group)).await;
+    }
 }
 
 async fn reap(child: &AsyncFd<Arc<Child>>) {
@@ -128,7 +138,7 @@ async fn reap(child: &AsyncFd<Arc<Child>>) {
 
 fn launch(
     spec: &ProcessSpec,
-    mark: RunMark,
+    terms: Terms,
     sandbox: Option<Prepared>,
     held: Option<Held>,
 ) -> Result<Collected, StartFailure> {
@@ -141,11 +151,13 @@ fn launch(
         stderr: null().map_err(no_streams)?,
     };
     let stdout = pipe::Receiver::from_owned_fd(ours).map_err(no_streams)?;
-    let child = Arc::new(execute(spec, stdio, mark, sandbox)?);
+    let (child, tree) = execute(spec, stdio, &terms, sandbox)?;
+    let child = Arc::new(child);
     match watched(Arc::clone(&child), Interest::READABLE) {
-        Ok(child) => Ok(Collected { running: Some(Running { child, stdout, mark, held }) }),
+        Ok(child) => Ok(Collected { running: Some(Running { child, stdout, terms, tree, held }) }),
         Err(error) => {
             child.kill_and_reap();
+            tree.group.into_iter().for_each(|group| terms.retire(group));
             Err(no_streams(error))
         }
     }

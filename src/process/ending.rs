@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::handle::Process;
+use crate::protocol::limits::ProcessLimit;
 use crate::spawn::tree::{Census, Scope, kill_all};
 
 /// Most trees have ended by then, and are spared the look at all processes.
@@ -23,7 +24,16 @@ const KILL_LIMIT: Duration = Duration::from_secs(5);
 pub(super) struct Ending {
     /// While its end is being seen to: when the grace is over.
     deadline: Option<watch::Sender<Instant>>,
-    requested: bool,
+    cause: Option<Cause>,
+}
+
+/// Why this server ends a process whose leader was still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// It was asked to.
+    Requested,
+    /// The tree has used up what it may use.
+    Limit(ProcessLimit),
 }
 
 impl Process {
@@ -31,9 +41,14 @@ impl Process {
         self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the leader was still there when its end was requested.
-    pub(super) fn end_requested(&self) -> bool {
-        self.ending().requested
+    /// Why the leader was ended, if it was. The first reason counts.
+    pub(super) fn cause_of_end(&self) -> Option<Cause> {
+        self.ending().cause
+    }
+
+    /// Kills the whole tree, since it has used up a limit.
+    pub(super) fn breach(self: &Arc<Self>, limit: ProcessLimit) {
+        self.end(Duration::ZERO, Cause::Limit(limit));
     }
 
     /// Ends the whole tree: SIGTERM now, SIGKILL after the grace to whatever is left. Returns at once; true if
@@ -41,6 +56,10 @@ impl Process {
     ///
     /// After the exit only what holds the process's streams is ended, after the close nothing.
     pub fn terminate(self: &Arc<Self>, grace: Duration) -> bool {
+        self.end(grace, Cause::Requested)
+    }
+
+    fn end(self: &Arc<Self>, grace: Duration, cause: Cause) -> bool {
         let status = self.log().status();
         if status.closed {
             return false;
@@ -51,7 +70,7 @@ impl Process {
             .unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30));
         let mut ending = self.ending();
         if status.exit.is_none() {
-            ending.requested = true;
+            ending.cause.get_or_insert(cause);
             let signals = if grace.is_zero() { &[Signal::KILL][..] } else { self.polite_signals() };
             self.signal_leader_group(signals);
         }
@@ -66,7 +85,7 @@ impl Process {
             None => {
                 let (sender, receiver) = watch::channel(deadline);
                 ending.deadline = Some(sender);
-                let whole = status.exit.is_none();
+                let whole = status.exit.is_none() || cause != Cause::Requested;
                 tokio::spawn(Arc::clone(self).see_to_the_end(receiver, whole));
             }
         }
@@ -90,7 +109,13 @@ impl Process {
     /// The whole tree, or of it what holds the process's streams.
     fn scope(&self, whole: bool) -> Scope {
         let holding = (!whole).then(|| self.streams.iter().cloned().collect::<HashSet<_>>());
-        Scope { marks: self.mark.range(), leaders: vec![self.pid()], holding, ..Scope::default() }
+        Scope {
+            group: self.tree.group.clone(),
+            marks: self.tree.mark.range(),
+            leaders: vec![self.pid()],
+            holding,
+            ..Scope::default()
+        }
     }
 
     async fn see_to_the_end(self: Arc<Self>, mut deadline: watch::Receiver<Instant>, whole: bool) {

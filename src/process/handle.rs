@@ -17,6 +17,7 @@ use super::actor::Actor;
 use super::budget::OutputBudget;
 use super::ending::Ending;
 use super::env::Variables;
+use super::limits::{Terms, Watch, is_out_of_memory};
 use super::log::OutputLog;
 use super::source::Source;
 use super::stdin::{Endpoint, Stdin, WaitingBudget, WriteOutcome};
@@ -28,11 +29,10 @@ use crate::sandbox::peer_check::Introduction;
 use crate::sandbox::plan::{Failure, Stage};
 use crate::sandbox::{self, Prepared};
 use crate::spawn::isolation::Isolation;
-use crate::spawn::mark::RunMark;
 use crate::spawn::terminal::{Terminal, WindowSize};
 use crate::spawn::tree::{Stream, signal_group, stream_of, terminal_stream};
 use crate::spawn::watched::watched;
-use crate::spawn::{self, Child, Inherited, Launch, SpawnError, SpawnStage, Stdio};
+use crate::spawn::{self, Child, Inherited, Launch, SpawnError, SpawnStage, Stdio, Tree};
 
 /// What to run, decided in every detail.
 #[derive(Debug, Clone)]
@@ -103,7 +103,8 @@ pub struct Process {
     terminal: Mutex<Option<Arc<Terminal>>>,
     /// Until it is reaped: while it is here its process and group ids are its own.
     leader: Mutex<Option<Arc<Child>>>,
-    pub(super) mark: RunMark,
+    terms: Terms,
+    pub(super) tree: Tree,
     pub(super) streams: Vec<Stream>,
     pub(super) ending: Mutex<Ending>,
     /// Close as soon as the streams have nothing to read, even if somebody holds them.
@@ -120,26 +121,32 @@ impl Process {
     /// [`StartFailure`]; nothing was started then.
     pub async fn start(
         spec: ProcessSpec,
-        mark: RunMark,
+        terms: Terms,
         budget: Arc<OutputBudget>,
         mut sandbox: Option<Prepared>,
     ) -> Result<(Arc<Self>, Actor), StartFailure> {
-        let log = OutputLog::new(spec.id.clone(), budget);
+        let log = OutputLog::new(spec.id.clone(), budget, terms.limits.output_bytes);
         if sandbox.is_some() {
             log.watch_for_denial();
         }
         let held = sandbox.as_mut().and_then(Prepared::take_held);
         let ends_with_leader = sandbox.as_ref().is_some_and(Prepared::leaves_children);
-        let launched = tokio::task::spawn_blocking(move || launch(&spec, mark, sandbox))
+        let asked = terms.clone();
+        let launched = tokio::task::spawn_blocking(move || launch(&spec, &asked, sandbox))
             .await
             .map_err(|_| StartFailure::other("the start was interrupted"))??;
-        let Launched { child, ends } = launched;
+        let Launched { child, ends, tree } = launched;
         let child = Arc::new(child);
-        match Self::assemble(log, Arc::clone(&child), ends, mark) {
+        let (terms_then, group) = (terms.clone(), tree.group.clone());
+        match Self::assemble(log, Arc::clone(&child), ends, (terms, tree)) {
             Ok((process, actor)) => Ok((process, actor.confined(held, ends_with_leader))),
             Err(error) => {
                 // The program runs already, and nobody would see its end.
-                let _ = tokio::task::spawn_blocking(move || child.kill_and_reap()).await;
+                let undo = move || {
+                    child.kill_and_reap();
+                    group.into_iter().for_each(|group| terms_then.retire(group));
+                };
+                let _ = tokio::task::spawn_blocking(undo).await;
                 Err(StartFailure::other(&format!("cannot watch the process: {error}")))
             }
         }
@@ -149,10 +156,11 @@ impl Process {
         log: Arc<OutputLog>,
         child: Arc<Child>,
         ends: Ends,
-        mark: RunMark,
+        (terms, tree): (Terms, Tree),
     ) -> io::Result<(Arc<Self>, Actor)> {
         let tty = matches!(ends, Ends::Terminal { .. });
         let exit = watched(Arc::clone(&child), Interest::READABLE)?;
+        let limits = Watch::new(&terms.limits, tree.group.as_ref())?;
         let mut streams = Vec::new();
         let (stdin, terminal, sources) = match ends {
             Ends::Pipes { stdin, stdout, stderr } => {
@@ -164,7 +172,7 @@ impl Process {
                     Source::pipe(ExecOutputStream::Stdout, stdout)?,
                     Source::pipe(ExecOutputStream::Stderr, stderr)?,
                 ];
-                (Stdin::new(stdin), None, sources)
+                (Stdin::new(stdin, log.memory()), None, sources)
             }
             Ends::Terminal { terminal, stream } => {
                 streams.push(stream);
@@ -174,7 +182,11 @@ impl Process {
                     Interest::READABLE | Interest::WRITABLE,
                 )?;
                 let endpoint = Arc::new(endpoint);
-                (Stdin::new(Some(Arc::clone(&endpoint))), Some(terminal), vec![Source::terminal(endpoint)])
+                (
+                    Stdin::new(Some(Arc::clone(&endpoint)), log.memory()),
+                    Some(terminal),
+                    vec![Source::terminal(endpoint)],
+                )
             }
         };
         let process = Arc::new(Self {
@@ -185,12 +197,13 @@ impl Process {
             stdin,
             terminal: Mutex::new(terminal),
             leader: Mutex::new(Some(child)),
-            mark,
+            terms,
+            tree,
             streams,
             ending: Mutex::default(),
             abandon: Notify::new(),
         });
-        let actor = Actor::new(Arc::clone(&process), exit, sources);
+        let actor = Actor::new(Arc::clone(&process), exit, sources, limits);
         Ok((process, actor))
     }
 
@@ -305,6 +318,19 @@ impl Process {
         *self.terminal() = None;
     }
 
+    /// Whether the kernel has killed its processes because they used up their memory.
+    pub(super) fn is_out_of_memory(&self) -> bool {
+        self.terms.limits.memory_bytes.is_some() && self.tree.group.as_ref().is_some_and(is_out_of_memory)
+    }
+
+    /// Gives back its cgroup, once nothing is owed to anybody any more.
+    pub(super) async fn retire(&self) {
+        if let Some(group) = self.tree.group.clone() {
+            let terms = self.terms.clone();
+            let _ = tokio::task::spawn_blocking(move || terms.retire(group)).await;
+        }
+    }
+
     pub(super) fn stdin(&self) -> &Stdin {
         &self.stdin
     }
@@ -345,6 +371,7 @@ fn native(signal: ProcessSignal) -> Signal {
 struct Launched {
     child: Child,
     ends: Ends,
+    tree: Tree,
 }
 
 /// The server's ends of the streams.
@@ -353,18 +380,38 @@ enum Ends {
     Terminal { terminal: Terminal, stream: Stream },
 }
 
-fn launch(spec: &ProcessSpec, mark: RunMark, sandbox: Option<Prepared>) -> Result<Launched, StartFailure> {
+fn launch(spec: &ProcessSpec, terms: &Terms, sandbox: Option<Prepared>) -> Result<Launched, StartFailure> {
     let (stdio, ends) =
         open_streams(spec).map_err(|error| StartFailure::other(&format!("no streams: {error}")))?;
-    let child = execute(spec, stdio, mark, sandbox)?;
-    Ok(Launched { child, ends })
+    let (child, tree) = execute(spec, stdio, terms, sandbox)?;
+    Ok(Launched { child, ends, tree })
 }
 
-/// Executes the program on these streams. Blocks for the moment that it takes.
+/// Executes the program on these streams, in a cgroup of its own where there are such. Blocks for the moment that it
+/// takes.
 pub(super) fn execute(
     spec: &ProcessSpec,
     stdio: Stdio,
-    mark: RunMark,
+    terms: &Terms,
+    sandbox: Option<Prepared>,
+) -> Result<(Child, Tree), StartFailure> {
+    let has_init = sandbox.as_ref().is_some_and(Prepared::has_init);
+    let no_group = |error| StartFailure::other(&format!("the process gets no cgroup: {error}"));
+    let tree = terms.tree(has_init).map_err(no_group)?;
+    let group = tree.group.clone();
+    match execute_in(spec, stdio, tree.clone(), sandbox) {
+        Ok(child) => Ok((child, tree)),
+        Err(failure) => {
+            group.into_iter().for_each(|group| terms.retire(group));
+            Err(failure)
+        }
+    }
+}
+
+fn execute_in(
+    spec: &ProcessSpec,
+    stdio: Stdio,
+    tree: Tree,
     sandbox: Option<Prepared>,
 ) -> Result<Child, StartFailure> {
     let path = spec.env.get(b"PATH".as_slice()).map(Vec::as_slice);
@@ -375,6 +422,7 @@ pub(super) fn execute(
     }
     let shown = spec.arg0.as_deref().unwrap_or(program);
     let arguments = std::iter::once(shown).chain(spec.argv[1..].iter().map(String::as_str));
+    let mark = tree.mark;
     let launch = Launch {
         candidates: strings(candidates, "argv[0]")?,
         argv: strings(arguments.map(str::as_bytes), "argv")?,
@@ -383,7 +431,7 @@ pub(super) fn execute(
         stdio,
         inherited: spec.inherited.clone(),
         isolation: Isolation::None,
-        mark,
+        tree,
     };
     let child = match sandbox {
         None => spawn::spawn(launch).map_err(|error| StartFailure::from_spawn(&error, spec)),
@@ -476,6 +524,7 @@ impl StartFailure {
             }
             SpawnStage::Exec => format!("cannot execute `{}`: {source}", short(&spec.argv[0])),
             SpawnStage::Clone => format!("no process can be made: {source}"),
+            SpawnStage::Group => format!("the process cannot be put into its cgroup: {source}"),
             SpawnStage::Isolation => {
                 format!("the sandbox cannot be made here ({source}); the process was not started without it")
             }

@@ -15,6 +15,8 @@ use super::denial::DenialWatch;
 use super::feed::Feed;
 use super::lost::LostLedger;
 use super::spool::Spool;
+use crate::memory::MemoryBudget;
+use crate::protocol::limits::ProcessLimit;
 use crate::protocol::process::{ExecOutputStream, ExitReason, LostOutput, OutputTotals, ProcessId};
 
 /// Output kept in memory per process.
@@ -50,6 +52,8 @@ pub struct Exit {
     pub signal: Option<&'static str>,
     /// Why it ended.
     pub reason: ExitReason,
+    /// The limit that ended it.
+    pub limit: Option<ProcessLimit>,
     /// It looks as if a sandbox had denied it something.
     pub sandbox_denied: bool,
     /// Unix milliseconds.
@@ -123,6 +127,10 @@ struct State {
     memory: usize,
     next_seq: u64,
     totals: OutputTotals,
+    /// Bytes of output that are kept.
+    output_limit: u64,
+    /// There was more.
+    over_limit: bool,
     exit: Option<Exit>,
     closed: Option<u64>,
     /// The newest number in the spool.
@@ -143,6 +151,8 @@ pub struct OutputLog {
     state: Mutex<State>,
     /// Locked on blocking threads only, and never while `state` is held; `state` may be taken inside it.
     spool: Mutex<Option<Spool>>,
+    /// Held while chunks leave memory, which others may want of a log than its actor. Locked before the other two.
+    spilling: Mutex<()>,
     news: watch::Sender<u64>,
     /// The pacing feed has taken something, or gone.
     pub(super) room: Notify,
@@ -150,10 +160,10 @@ pub struct OutputLog {
 }
 
 impl OutputLog {
-    /// The empty log of a process.
+    /// The empty log of a process that may write so many bytes.
     #[must_use]
-    pub fn new(id: ProcessId, budget: Arc<OutputBudget>) -> Arc<Self> {
-        Arc::new(Self {
+    pub fn new(id: ProcessId, budget: Arc<OutputBudget>, output_limit: Option<u64>) -> Arc<Self> {
+        let log = Arc::new(Self {
             id,
             state: Mutex::new(State {
                 chunks: VecDeque::new(),
@@ -161,6 +171,8 @@ impl OutputLog {
                 memory: 0,
                 next_seq: 1,
                 totals: OutputTotals::default(),
+                output_limit: output_limit.unwrap_or(u64::MAX),
+                over_limit: false,
                 exit: None,
                 closed: None,
                 spooled_to: 0,
@@ -171,10 +183,18 @@ impl OutputLog {
                 cursors: Vec::new(),
             }),
             spool: Mutex::new(None),
+            spilling: Mutex::new(()),
             news: watch::Sender::new(0),
             room: Notify::new(),
             budget,
-        })
+        });
+        log.budget.add_open(&log);
+        log
+    }
+
+    /// What all buffers of its server share.
+    pub(super) fn memory(&self) -> &Arc<MemoryBudget> {
+        self.budget.memory()
     }
 
     /// The process.
@@ -193,10 +213,11 @@ impl OutputLog {
     // ---- writing: the actor alone ----
 
     /// Adds output, joined to the newest chunk while that has not been seen. Readers learn of it by
-    /// [`Self::announce`], so that one look at a stream is told once however many reads it takes. Returns how many
-    /// bytes may still be added before the pacing feed is a window behind.
+    /// [`Self::announce`], so that one look at a stream is told once however many reads it takes. What is beyond the
+    /// limit of output is not added. Returns how many bytes may still be added before the pacing feed is a window behind.
     pub(super) fn append(&self, stream: ExecOutputStream, bytes: &[u8]) -> u64 {
         let mut state = self.state();
+        let bytes = state.within_limit(bytes);
         if !bytes.is_empty() {
             let before = state.memory;
             state.append(stream, bytes);
@@ -204,6 +225,11 @@ impl OutputLog {
             self.budget.add_written(bytes.len() as u64);
         }
         state.window()
+    }
+
+    /// Whether there was more output than is allowed.
+    pub(super) fn is_over_limit(&self) -> bool {
+        self.state().over_limit
     }
 
     /// The program is in a sandbox: from now on its output is looked at for denials.
@@ -216,18 +242,12 @@ impl OutputLog {
         self.tell(self.state());
     }
 
-    /// Records the end of the process.
-    pub(super) fn exited(
-        self: &Arc<Self>,
-        code: i32,
-        signal: Option<&'static str>,
-        reason: ExitReason,
-        at_ms: u64,
-    ) {
+    /// Records the end of the process. Its number and whether it looks like a denial are found out here.
+    pub(super) fn exited(self: &Arc<Self>, exit: Exit) {
         let mut state = self.state();
         let seq = state.number();
-        let sandbox_denied = state.denial.as_ref().is_some_and(|watch| watch.denied(code));
-        state.exit = Some(Exit { seq, code, signal, reason, sandbox_denied, at_ms });
+        let sandbox_denied = state.denial.as_ref().is_some_and(|watch| watch.denied(exit.code));
+        state.exit = Some(Exit { seq, sandbox_denied, ..exit });
         self.tell(state);
     }
 
@@ -269,7 +289,7 @@ impl OutputLog {
         self.state().window()
     }
 
-    // ---- leaving memory: the actor, on a blocking thread ----
+    // ---- leaving memory: on blocking threads ----
 
     /// Whether chunks should leave memory.
     pub(super) fn wants_spill(&self) -> bool {
@@ -286,6 +306,7 @@ impl OutputLog {
 
     /// [`Self::spill`] of this log alone, of `all` its chunks or as many as necessary.
     pub(super) fn spill_some(&self, all: bool) {
+        let _one_at_a_time = self.spilling.lock().unwrap_or_else(PoisonError::into_inner);
         let (batch, before, spool_on) = {
             let mut state = self.state();
             let spool_on = self.budget.spool.per_process > 0 && !state.spool_broken;
@@ -537,6 +558,12 @@ impl State {
         let seq = self.next_seq;
         self.next_seq += 1;
         seq
+    }
+
+    fn within_limit<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let left = usize::try_from(self.output_limit - self.written()).unwrap_or(usize::MAX);
+        self.over_limit |= bytes.len() > left;
+        &bytes[..bytes.len().min(left)]
     }
 
     fn append(&mut self, stream: ExecOutputStream, bytes: &[u8]) {

@@ -234,11 +234,12 @@ impl Iterator for Records {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::MemoryBudget;
     use proptest::prelude::*;
 
     fn budget(per_process: u64, total: u64) -> Arc<OutputBudget> {
         let directories = vec![std::env::temp_dir()];
-        OutputBudget::new(1 << 20, SpoolSettings { per_process, total, directories })
+        OutputBudget::new(1 << 20, MemoryBudget::new(None), SpoolSettings { per_process, total, directories })
     }
 
     fn chunk(seq: u64, size: usize) -> Chunk {

@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, oneshot};
 
+use crate::memory::{Held, MemoryBudget};
 use crate::protocol::process::WriteStatus;
 use crate::spawn::terminal::Terminal;
 use crate::spawn::watched::OwnsDescriptor;
@@ -116,6 +117,8 @@ struct Inner {
     closing: bool,
     accepted: RememberedIds,
     refused: Option<String>,
+    /// What is queued and what waits, as a part of all there is.
+    memory: Option<Held>,
 }
 
 /// See the module's description.
@@ -127,8 +130,8 @@ pub(super) struct Stdin {
 }
 
 impl Stdin {
-    pub(super) fn new(endpoint: Option<Arc<AsyncFd<Endpoint>>>) -> Self {
-        let inner = Inner { endpoint, ..Inner::default() };
+    pub(super) fn new(endpoint: Option<Arc<AsyncFd<Endpoint>>>, memory: &Arc<MemoryBudget>) -> Self {
+        let inner = Inner { endpoint, memory: Some(memory.hold(0)), ..Inner::default() };
         Self { inner: Mutex::new(inner), queued: Notify::new() }
     }
 
@@ -158,6 +161,7 @@ impl Stdin {
             let status = inner.accept(id, bytes);
             if !inner.queue.is_empty() {
                 self.queued.notify_one();
+                inner.count();
             }
             return WriteOutcome::Done(status);
         }
@@ -165,6 +169,7 @@ impl Stdin {
             Some(room) => {
                 let id = id.to_owned();
                 inner.waiting.push_back(Waiting { id, bytes, answers: vec![answer], _room: room });
+                inner.count();
                 WriteOutcome::Waiting(receiver)
             }
             None => {
@@ -206,7 +211,10 @@ impl Stdin {
         let mut inner = self.inner();
         loop {
             match inner.write_front() {
-                Ok(true) => inner.admit_waiting(),
+                Ok(true) => {
+                    inner.admit_waiting();
+                    inner.count();
+                }
                 Ok(false) => {
                     inner.close_if_done();
                     return Ok(());
@@ -226,8 +234,22 @@ impl Inner {
         if !self.waiting.is_empty() {
             return false;
         }
+        self.fits(bytes)
+    }
+
+    /// Whether a write may be queued: at least one always, so that input goes on.
+    fn fits(&self, bytes: usize) -> bool {
+        let is_full = self.memory.as_ref().is_some_and(|memory| memory.budget().is_full());
         self.queue.is_empty()
-            || (self.queue.len() < QUEUED_WRITES && self.queued_bytes + bytes <= QUEUED_BYTES)
+            || (!is_full && self.queue.len() < QUEUED_WRITES && self.queued_bytes + bytes <= QUEUED_BYTES)
+    }
+
+    /// Tells everybody else how much is held here.
+    fn count(&mut self) {
+        let waiting: usize = self.waiting.iter().map(|waiting| waiting.bytes.len()).sum();
+        if let Some(memory) = &mut self.memory {
+            memory.resize(self.queued_bytes + waiting);
+        }
     }
 
     fn accept(&mut self, id: &str, bytes: Vec<u8>) -> WriteStatus {
@@ -277,9 +299,7 @@ impl Inner {
     fn admit_waiting(&mut self) {
         self.forget_abandoned();
         while let Some(next) = self.waiting.pop_front() {
-            let fits = self.queue.is_empty()
-                || (self.queue.len() < QUEUED_WRITES && self.queued_bytes + next.bytes.len() <= QUEUED_BYTES);
-            if !fits {
+            if !self.fits(next.bytes.len()) {
                 self.waiting.push_front(next);
                 return;
             }
@@ -307,6 +327,7 @@ impl Inner {
                 let _ = answer.send(WriteStatus::StdinClosed);
             }
         }
+        self.count();
     }
 }
 

@@ -10,6 +10,7 @@ pub mod envelope;
 pub mod environment;
 pub mod fs;
 pub mod http;
+pub mod limits;
 mod method;
 pub mod network;
 pub mod process;

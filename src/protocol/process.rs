@@ -9,6 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::ByteChunk;
+use super::limits::{ProcessLimit, ProcessLimits};
 use super::method::{methods, notifications};
 use super::network::{ManagedNetwork, NetworkProxyLaunch};
 use super::sandbox::{SandboxBackend, SandboxContext, SandboxGap};
@@ -164,46 +165,6 @@ pub struct StartOptions {
     /// Limits of the tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<ProcessLimits>,
-}
-
-/// Limits of a process tree; absent members do not limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ProcessLimits {
-    /// Memory of the tree, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_bytes: Option<u64>,
-    /// Processes of the tree.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub processes: Option<u64>,
-    /// Processor time, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_ms: Option<u64>,
-    /// Time from the start, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wall_ms: Option<u64>,
-    /// Bytes of output.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output_bytes: Option<u64>,
-    /// Open files of one process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub open_files: Option<u64>,
-}
-
-impl ProcessLimits {
-    /// The wire name of the first limit that is set.
-    #[must_use]
-    pub fn first_named(&self) -> Option<&'static str> {
-        let named = [
-            (self.memory_bytes, "memoryBytes"),
-            (self.processes, "processes"),
-            (self.cpu_ms, "cpuMs"),
-            (self.wall_ms, "wallMs"),
-            (self.output_bytes, "outputBytes"),
-            (self.open_files, "openFiles"),
-        ];
-        named.into_iter().find_map(|(limit, name)| limit.map(|_| name))
-    }
 }
 
 /// Params of `process/start`.
@@ -701,7 +662,7 @@ pub struct ExitedParams {
     pub reason: Option<ExitReason>,
     /// The limit that ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<String>,
+    pub limit: Option<ProcessLimit>,
 }
 
 /// Totals of the output as the process wrote it, in bytes.

@@ -21,8 +21,7 @@ use super::plan::{Failure, Plan, Program, REPORT_BYTES, REPORT_DESCRIPTORS, Repo
 use super::prepare::{Absence, Jail, Measures, Prepared};
 use crate::spawn::inner::Inner;
 use crate::spawn::isolation::{Isolation, Namespaces};
-use crate::spawn::mark::RunMark;
-use crate::spawn::{Child, HIGHEST_INHERITED, Inherited, Launch, SpawnError, Stdio, spawn};
+use crate::spawn::{Child, HIGHEST_INHERITED, Inherited, Launch, SpawnError, Stdio, Tree, spawn};
 
 /// What of a run is no part of its plan.
 #[derive(Debug)]
@@ -31,8 +30,9 @@ pub struct Streams {
     pub stdio: Stdio,
     /// What the program inherits besides, as its plan says.
     pub inherited: Vec<Inherited>,
-    /// The mark of its tree.
-    pub mark: RunMark,
+    /// What its tree is known by, and what it may use. How many files may be open is a part of the plan, since the helper
+    /// needs some of its own.
+    pub tree: Tree,
 }
 
 /// Why a sandboxed program did not start. Nothing runs.
@@ -100,11 +100,12 @@ fn in_a_view(start: Launch, jail: Jail) -> Result<Launched, LaunchError> {
         env: at_home(start.env, &cwd),
         terminal: matches!(start.stdio, Stdio::Terminal(_)),
         inherited: start.inherited.iter().map(|one| one.number).collect(),
+        open_files: start.tree.open_files,
         cwd,
     };
     let Jail { view, grants, network, filter, .. } = jail;
     let plan = Plan { view, grants, network, filter, program };
-    let streams = Streams { stdio: start.stdio, inherited: start.inherited, mark: start.mark };
+    let streams = Streams { stdio: start.stdio, inherited: start.inherited, tree: start.tree };
     launch(&plan, streams, jail.namespaces, jail.helper)
 }
 
@@ -144,7 +145,7 @@ pub(super) fn launch(
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(io::Error::from)?;
-    let Streams { stdio, mut inherited, mark } = streams;
+    let Streams { stdio, mut inherited, tree } = streams;
     let mut free = (3..=HIGHEST_INHERITED).filter(|number| !plan.program.inherited.contains(number));
     let mut numbers = Vec::new();
     for (fd, number) in [handed_over(plan)?, theirs].into_iter().zip(&mut free) {
@@ -160,7 +161,7 @@ pub(super) fn launch(
         stdio: without_control(stdio)?,
         inherited,
         isolation: Isolation::Namespaces(namespaces),
-        mark,
+        tree: Tree { open_files: None, ..tree },
     })
     .map_err(LaunchError::Spawn)?;
     match hear(ours.as_fd(), plan) {

@@ -173,6 +173,8 @@ pub struct Program {
     pub absence: Option<CString>,
     /// Numbers of the descriptors that it inherits besides the standard streams; the helper has them at these already.
     pub inherited: Vec<i32>,
+    /// How many files it may have open.
+    pub open_files: Option<u64>,
 }
 
 /// What the helper answers, once.

@@ -11,8 +11,7 @@ use super::seccomp::{Filter, Sockets};
 use super::{WORD, gaps, landlock, launch};
 use crate::protocol::sandbox::{BackendReport, SandboxBackend, SandboxReport};
 use crate::spawn::isolation::Namespaces;
-use crate::spawn::mark::RunMark;
-use crate::spawn::{Inherited, SpawnError, Stdio};
+use crate::spawn::{Inherited, SpawnError, Stdio, Tree};
 
 /// The backends of this machine: what they are made of, or why they cannot be had.
 #[derive(Debug, Clone)]
@@ -124,7 +123,7 @@ fn streams(helper: &CString) -> std::io::Result<launch::Streams> {
             fd: Arc::new(File::open(OsStr::from_bytes(helper.as_bytes()))?.into()),
             number: 3,
         }],
-        mark: RunMark::none(),
+        tree: Tree::none(),
     })
 }
 
@@ -147,6 +146,7 @@ fn plan(network: Option<PrivateNetwork>) -> Plan {
             terminal: false,
             absence: None,
             inherited: vec![3],
+            open_files: None,
         },
     }
 }

@@ -33,7 +33,8 @@ use crate::process::end_scope;
 use crate::rpc::lines::Lines;
 use crate::sandbox::Sandboxes;
 use crate::service::Sockets;
-use crate::session::SessionRegistry;
+use crate::session::{LimitPolicy, SessionRegistry};
+use crate::spawn::cgroup::Hierarchy;
 use crate::spawn::mark::ServerMark;
 use crate::spawn::tree::Scope;
 use crate::telemetry::Telemetry;
@@ -53,7 +54,7 @@ pub struct Server {
     environment: Vec<(OsString, OsString)>,
     drain: Duration,
     grace: Duration,
-    mark: ServerMark,
+    owned: Owned,
     /// Its proxies lead nobody here.
     _ports: Vec<OwnListener>,
 }
@@ -67,6 +68,8 @@ pub struct Resources {
     pub environment: Vec<(OsString, OsString)>,
     /// What enforces policies.
     pub sandboxes: Arc<Sandboxes>,
+    /// What runs are limited to, and what holds them to it.
+    pub limits: LimitPolicy,
     /// Where everything is counted and accounted for.
     pub telemetry: Arc<Telemetry>,
 }
@@ -104,7 +107,7 @@ impl Server {
         resources: Resources,
         sockets: Sockets,
     ) -> Result<Self, SetupError> {
-        let (config, mark) = (&settings.config, resources.mark);
+        let config = &settings.config;
         let mut listeners = listen::all(&config.server.listen, sockets.clients).await?;
         let client_sites = listeners.len();
         listeners.extend(listen::all(&config.metrics.listen, sockets.operators).await?);
@@ -130,10 +133,10 @@ impl Server {
             client_sites,
             notice: rules.notice().map(str::to_owned),
             is_exposed,
+            owned: Owned::by(&resources),
             environment: resources.environment,
             drain: config.server.drain_ms,
             grace: config.process.grace_ms,
-            mark,
             _ports: ports,
             common,
         })
@@ -187,7 +190,7 @@ impl Server {
         common.connections.close();
         let goodbyes = tokio::time::timeout(GOODBYES, common.connections.wait());
         let registry = &common.shared.registry;
-        let ends = end_everything(registry, self.mark, self.grace, self.drain, &shutdown.at_once);
+        let ends = end_everything(registry, self.owned, self.grace, self.drain, &shutdown.at_once);
         let _ = tokio::join!(goodbyes, ends);
         common.closed.cancel();
         accepting.close();
@@ -195,10 +198,23 @@ impl Server {
     }
 }
 
+/// What everything that a server started is known by.
+#[derive(Debug)]
+struct Owned {
+    mark: ServerMark,
+    groups: Option<Arc<Hierarchy>>,
+}
+
+impl Owned {
+    fn by(resources: &Resources) -> Self {
+        Self { mark: resources.mark, groups: resources.limits.groups().cloned() }
+    }
+}
+
 /// Ends all sessions, and at the end of the drain whatever is left.
 async fn end_everything(
     registry: &SessionRegistry,
-    mark: ServerMark,
+    owned: Owned,
     grace: Duration,
     drain: Duration,
     at_once: &CancellationToken,
@@ -208,12 +224,17 @@ async fn end_everything(
         _ = tokio::time::timeout(drain, registry.end_all(grace)) => {}
         () = at_once.cancelled() => {}
     }
-    end_scope(Scope { marks: mark.range(), descendants: true, ..Scope::default() }, Duration::ZERO).await;
+    let group = owned.groups.as_ref().map(|groups| groups.runs().clone());
+    let scope = Scope { group, marks: owned.mark.range(), descendants: true, ..Scope::default() };
+    end_scope(scope, Duration::ZERO).await;
+    if let Some(groups) = owned.groups {
+        let _ = tokio::task::spawn_blocking(move || groups.end()).await;
+    }
 }
 
 /// Serves one connection on standard input and output, until the input ends or `shutdown`.
 pub async fn serve_stdio(settings: &Settings, resources: Resources, shutdown: Shutdown) {
-    let (config, mark) = (&settings.config, resources.mark);
+    let (config, owned) = (&settings.config, Owned::by(&resources));
     let shared = setup::shared(config, &resources, Arc::default());
     let registry = Arc::clone(&shared.registry);
     let transport = Lines::new(tokio::io::stdin(), tokio::io::stdout());
@@ -224,7 +245,7 @@ pub async fn serve_stdio(settings: &Settings, resources: Resources, shutdown: Sh
         () = async { shutdown.begin.cancelled().await; stop.cancel() } => {}
     }
     let (grace, drain) = (config.process.grace_ms, config.server.drain_ms);
-    end_everything(&registry, mark, grace, drain, &shutdown.at_once).await;
+    end_everything(&registry, owned, grace, drain, &shutdown.at_once).await;
 }
 
 /// Tries the files that the settings name: of tokens, secrets and certificates.

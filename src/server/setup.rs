@@ -13,6 +13,7 @@ use crate::discovery::Discovery;
 use crate::environment_config::EnvironmentConfig;
 use crate::environment_info;
 use crate::http_request::{HttpClient, HttpSettings};
+use crate::memory::MemoryBudget;
 use crate::network::proxy::own::OwnListeners;
 use crate::network::proxy::site::Site;
 use crate::network::proxy::upstream::UpstreamSettings;
@@ -30,14 +31,20 @@ pub(super) fn find(environment: &[(OsString, OsString)], name: &str) -> Option<O
 
 /// What all connections share.
 pub(super) fn shared(config: &Config, resources: &Resources, own: Arc<OwnListeners>) -> Arc<Shared> {
-    let Resources { mark, environment, sandboxes, telemetry } = resources;
+    let Resources { mark, environment, sandboxes, limits, telemetry } = resources;
     let variable = |name: &str| find(environment, name);
     let info = environment_info::gather(variable, config.snapshot.enabled);
     let home = environment_info::home(&info);
     let codex_home = variable("CODEX_HOME").filter(|home| !home.is_empty()).map(Into::into);
     let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
+    let memory = MemoryBudget::new(config.limits.memory_bytes);
     let executor = Executor::new(
-        ExecutorSettings { telemetry: Arc::clone(telemetry), ..executor_settings(config, &variable) },
+        ExecutorSettings {
+            memory: Arc::clone(&memory),
+            limits: limits.clone(),
+            telemetry: Arc::clone(telemetry),
+            ..executor_settings(config, &variable)
+        },
         *mark,
         environment.clone(),
         Arc::clone(sandboxes),
@@ -48,6 +55,7 @@ pub(super) fn shared(config: &Config, resources: &Resources, own: Arc<OwnListene
     Arc::new(Shared {
         registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
         info,
+        memory,
         sandboxes: Arc::clone(sandboxes),
         config: Arc::new(settings),
         discovery: Arc::new(discovery),
@@ -100,6 +108,7 @@ fn executor_settings(config: &Config, variable: Variables<'_>) -> ExecutorSettin
         },
         max_processes: config.limits.processes,
         max_processes_per_session: config.limits.processes_per_session,
+        child_oom_score_adj: u16::try_from(config.limits.child_oom_score_adj).unwrap_or(u16::MAX),
         snapshots: SnapshotSettings {
             enabled: config.snapshot.enabled,
             capture_limit: config.snapshot.capture_ms,

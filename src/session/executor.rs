@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::LimitPolicy;
+use crate::memory::MemoryBudget;
 use crate::network::proxy::site::Site;
 use crate::process::{OutputBudget, OutputUsage, SpoolSettings, StartFailure, StartFailureKind};
 use crate::sandbox::Sandboxes;
@@ -29,6 +31,12 @@ pub struct ExecutorSettings {
     pub max_processes: NonZeroUsize,
     /// Live processes of one session.
     pub max_processes_per_session: NonZeroUsize,
+    /// What all buffers may hold together.
+    pub memory: Arc<MemoryBudget>,
+    /// Limits of runs, and what holds them to these.
+    pub limits: LimitPolicy,
+    /// How much sooner processes are killed than this one when memory runs out, 0 to 1000.
+    pub child_oom_score_adj: u16,
     /// Remembered states of shells.
     pub snapshots: SnapshotSettings,
     /// The proxies of runs without a sandbox serve these runs only.
@@ -50,6 +58,9 @@ impl Default for ExecutorSettings {
             },
             max_processes: count(8192),
             max_processes_per_session: count(4096),
+            memory: MemoryBudget::new(None),
+            limits: LimitPolicy::default(),
+            child_oom_score_adj: 500,
             snapshots: SnapshotSettings::default(),
             checks_peers: false,
             telemetry: Arc::default(),
@@ -81,7 +92,8 @@ impl Executor {
         sandboxes: Arc<Sandboxes>,
         network: Arc<Site>,
     ) -> Arc<Self> {
-        let output = OutputBudget::new(MEMORY_FOR_OUTPUT, settings.spool.clone());
+        let output =
+            OutputBudget::new(MEMORY_FOR_OUTPUT, Arc::clone(&settings.memory), settings.spool.clone());
         let snapshots = SnapshotCache::new(settings.snapshots.cache_bytes);
         Arc::new(Self {
             settings,
@@ -140,6 +152,14 @@ impl Executor {
 
     pub(super) fn output(&self) -> Arc<OutputBudget> {
         Arc::clone(&self.output)
+    }
+
+    /// Lets output leave memory if all of it is used up.
+    pub(super) async fn relieve(&self) {
+        if self.settings.memory.is_full() {
+            let output = self.output();
+            let _ = tokio::task::spawn_blocking(move || output.relieve()).await;
+        }
     }
 
     pub(super) fn snapshots(&self) -> &Arc<SnapshotCache> {

@@ -7,6 +7,7 @@ mod attachment;
 mod compose;
 mod egress;
 mod executor;
+mod limits;
 mod read;
 mod record;
 mod registry;
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use attachment::{Attachment, Role};
 pub use executor::{Executor, ExecutorSettings};
+pub use limits::{LimitHost, LimitPolicy};
 pub use read::{MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, read_now, wait_for_news};
 pub use registry::{Census, SessionError, SessionRegistry};
 pub use start::{StartError, Started};
@@ -34,6 +36,7 @@ use crate::protocol::process::{
 };
 use crate::sandbox::Sandboxes;
 use crate::snapshot::SessionSnapshots;
+use crate::spawn::cgroup::SessionGroups;
 use crate::spawn::mark::SessionMark;
 use crate::spawn::tree::Scope;
 use attachment::Attached;
@@ -79,6 +82,7 @@ pub struct Session {
     client_name: String,
     created_at_ms: u64,
     mark: SessionMark,
+    groups: Option<Arc<SessionGroups>>,
     executor: Arc<Executor>,
     table: Mutex<Table>,
     attached: Mutex<Attached>,
@@ -106,6 +110,7 @@ impl Session {
             client_name: client_name.chars().take(NAME_CHARS).collect(),
             created_at_ms: executor::now_ms(),
             mark: executor.mark().session(),
+            groups: executor.settings().limits.groups().map(|groups| groups.session()),
             snapshots: executor.snapshots().session(),
             executor,
             table: Mutex::default(),
@@ -191,7 +196,11 @@ impl Session {
         }
         let leaders = processes.iter().chain(&late).map(|process| process.pid()).collect();
         if self.table().ever_started() || self.snapshots.ever_captured() {
-            end_scope(Scope { marks: self.mark.range(), leaders, ..Scope::default() }, grace).await;
+            let group = self.groups.as_ref().and_then(|groups| groups.group().cloned());
+            end_scope(Scope { group, marks: self.mark.range(), leaders, ..Scope::default() }, grace).await;
+        }
+        if let Some(groups) = self.groups.clone() {
+            let _ = tokio::task::spawn_blocking(move || groups.end()).await;
         }
     }
 }

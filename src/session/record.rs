@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Executor;
 use super::start::StartError;
 use crate::process::{Process, StartFailureKind};
+use crate::protocol::limits::ProcessLimit;
 use crate::protocol::process::StartResult;
 use crate::telemetry::{Entry, Label, Telemetry};
 
@@ -46,6 +47,7 @@ pub(super) fn ended(executor: &Executor, session: &str, process: &Process) {
             .plain("exitCode", exit.code)
             .optional("signal", exit.signal)
             .text("reason", exit.reason.text())
+            .optional("limit", exit.limit.map(ProcessLimit::name))
             .plain("sandboxDenied", exit.sandbox_denied)
             .plain("ranMs", exit.at_ms.saturating_sub(process.started_at_ms()))
     });

@@ -6,6 +6,8 @@ use super::compose::{Composed, Form, compose};
 use super::egress::Egress;
 use super::start::wants_snapshot;
 use super::{Session, StartError};
+use crate::process::Terms;
+use crate::protocol::limits::ProcessLimits;
 use crate::protocol::process::{ShellSnapshotReport, ShellSnapshotState, StartParams};
 use crate::snapshot::{Answer, Capture, CaptureError, Fallback, Key, Shell, Snapshot};
 
@@ -36,6 +38,14 @@ impl Session {
         }
     }
 
+    /// Several starts share a capture, so it has the limits of a start that asks for none. Time and output of a capture
+    /// are limited anyway.
+    fn capture_terms(&self) -> Result<Terms, CaptureError> {
+        let limits = self.executor.settings().limits.resolve(None);
+        let limits = limits.map_err(|error| CaptureError::Spawn(error.to_string()))?;
+        Ok(self.terms(ProcessLimits { wall_ms: None, output_bytes: None, cpu_ms: None, ..limits }))
+    }
+
     /// A capture under the conditions of this start.
     fn capture(
         self: &Arc<Self>,
@@ -43,7 +53,7 @@ impl Session {
         params: StartParams,
         egress: Option<Arc<Egress>>,
     ) -> impl Future<Output = Result<Snapshot, CaptureError>> + Send + 'static {
-        let (executor, run) = (Arc::clone(&self.executor), self.mark.run());
+        let (executor, terms) = (Arc::clone(&self.executor), self.capture_terms());
         async move {
             let settings = executor.settings();
             let max = settings.max_processes.get();
@@ -54,7 +64,7 @@ impl Session {
             let composed = compose(&params, &executor, Form::Capture(&mut capture), egress.as_ref()).await;
             let Composed { spec, sandbox, doors } =
                 composed.map_err(|error| CaptureError::Spawn(error.to_string()))?;
-            capture.run(spec, run, sandbox, (live, doors)).await
+            capture.run(spec, terms?, sandbox, (live, doors)).await
         }
     }
 }

@@ -10,6 +10,7 @@ use super::table::{Enforced, Entry, Given, Request, Table};
 use super::{ConnectionId, Session, record};
 use crate::process::actor::Actor;
 use crate::process::{Process, StartFailure, env};
+use crate::protocol::limits::ProcessLimits;
 use crate::protocol::process::{ExecParams, ProcessId, StartParams, StartResult, TerminalSize};
 use crate::sandbox::SandboxError;
 use crate::snapshot::{Answer, Shell};
@@ -98,8 +99,9 @@ impl Session {
         params: StartParams,
         origin: ConnectionId,
     ) -> Result<Started, StartError> {
-        check(&params)?;
+        let limits = self.check(&params)?;
         let request = Arc::new(Request::of(&params, origin));
+        self.executor.relieve().await;
         loop {
             let mut settled = self.start_settled.subscribe();
             match self.reserve(&params.exec.process_id, &request)? {
@@ -107,7 +109,7 @@ impl Session {
                     let reservation = Reservation::of(self, &params);
                     let egress = Egress::of(&params.exec, self).await?;
                     let state = self.shell_state(&params, egress.as_ref()).await?;
-                    let conditions = Conditions { live, reservation, state, egress };
+                    let conditions = Conditions { live, reservation, state, egress, limits };
                     let launch = tokio::spawn(Arc::clone(self).launch(params, conditions));
                     return launch.await.unwrap_or(Err(StartError::SessionEnded));
                 }
@@ -131,7 +133,7 @@ impl Session {
         if !matches!(self.table().get(&params.exec.process_id), Some(Entry::Present { .. })) {
             return None;
         }
-        if let Err(error) = check(params) {
+        if let Err(error) = self.check(params) {
             return Some(Err(error));
         }
         let request = Request::of(params, origin);
@@ -142,6 +144,12 @@ impl Session {
             Ok(Some(Existing::Starting) | None) => None,
             Err(error) => Some(Err(error)),
         }
+    }
+
+    /// The limits of a start that can be right.
+    fn check(&self, params: &StartParams) -> Result<ProcessLimits, StartError> {
+        check(params)?;
+        self.executor.settings().limits.resolve(params.options.limits.as_ref())
     }
 
     fn already_started(
@@ -171,6 +179,11 @@ impl Session {
             let what = "records of ended processes";
             return Err(StartError::Limit { what, limit: Limit::Records, max: limit + RECORDS });
         }
+        let memory = &self.executor.settings().memory;
+        if let Some(max) = memory.limit().filter(|_| memory.is_full()) {
+            let what = "bytes in the server's buffers (limits.memory_bytes)";
+            return Err(StartError::Limit { what, limit: Limit::Memory, max });
+        }
         let Some(live) = self.executor.admit() else {
             let max = self.executor.settings().max_processes.get();
             let what = "live processes (limits.processes)";
@@ -185,7 +198,7 @@ impl Session {
         params: StartParams,
         conditions: Conditions,
     ) -> Result<Started, StartError> {
-        let Conditions { live, reservation, state, egress } = conditions;
+        let Conditions { live, reservation, state, egress, limits } = conditions;
         let began = Instant::now();
         let form = state.as_ref().and_then(Answer::snapshot).map_or(Form::AsGiven, Form::Restored);
         let Composed { spec, sandbox, doors } =
@@ -194,7 +207,7 @@ impl Session {
             sandbox: Enforced::by(sandbox.as_ref()),
             shell_snapshot: state.as_ref().map(Answer::report),
         };
-        let started = Process::start(spec, self.mark.run(), self.executor.output(), sandbox).await;
+        let started = Process::start(spec, self.terms(limits), self.executor.output(), sandbox).await;
         let (process, actor) = started.inspect_err(|failure| self.executor.hear_of(failure))?;
         let end = self.table().fill(&process, given.clone());
         drop(reservation);
@@ -233,6 +246,7 @@ struct Conditions {
     reservation: Reservation,
     state: Option<Answer>,
     egress: Option<Arc<Egress>>,
+    limits: ProcessLimits,
 }
 
 enum Reserved {
@@ -313,9 +327,6 @@ fn check(params: &StartParams) -> Result<(), StartError> {
             return invalid("`size`: rows and cols must be 1 to 65535".to_owned());
         }
         _ => {}
-    }
-    if let Some(limit) = params.options.limits.and_then(|limits| limits.first_named()) {
-        return invalid(format!("`limits.{limit}` cannot be enforced: this server has no process limits"));
     }
     if let Some(snapshot) = &exec.shell_snapshot {
         if !SCOPE_BYTES.contains(&snapshot.scope_id.len()) {

@@ -39,7 +39,7 @@ impl Request {
 fn digest(params: &StartParams) -> [u8; 32] {
     let mut params = params.clone();
     params.exec.metadata = Default::default();
-    params.options.limits = params.options.limits.filter(|limits| limits.first_named().is_some());
+    params.options.limits = params.options.limits.filter(|limits| !limits.is_empty());
     // As a value, so that maps are in order.
     let text = serde_json::to_value(&params).map(|value| value.to_string()).unwrap_or_default();
     Sha256::digest(text).into()

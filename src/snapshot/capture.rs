@@ -11,10 +11,9 @@ use super::restore::Snapshot;
 use super::shell::Shell;
 use super::variables::{Changes, check};
 use crate::process::env::{NameFilter, Variables};
-use crate::process::{Collected, ProcessSpec};
+use crate::process::{Collected, ProcessSpec, Terms};
 use crate::protocol::process::ExecEnvPolicy;
 use crate::sandbox::Prepared;
-use crate::spawn::mark::RunMark;
 
 /// How long the shell of a good capture is given to end before the start goes on without waiting.
 const GOODBYE: Duration = Duration::from_millis(200);
@@ -69,12 +68,12 @@ impl Capture {
     pub async fn run(
         self,
         spec: ProcessSpec,
-        mark: RunMark,
+        terms: Terms,
         sandbox: Option<Prepared>,
         held: impl Send + 'static,
     ) -> Result<Snapshot, CaptureError> {
         let passed = spec.env.clone();
-        let taken = timeout(self.limit, self.take(spec, mark, sandbox)).await;
+        let taken = timeout(self.limit, self.take(spec, terms, sandbox)).await;
         let (shell, fields) = taken.map_err(|_| CaptureError::Timeout(self.limit))??;
         // Megabytes may have to be taken apart.
         let made = tokio::task::spawn_blocking(move || self.snapshot(fields, &passed)).await;
@@ -87,10 +86,10 @@ impl Capture {
     async fn take(
         &self,
         spec: ProcessSpec,
-        mark: RunMark,
+        terms: Terms,
         sandbox: Option<Prepared>,
     ) -> Result<(Collected, Fields), CaptureError> {
-        let mut shell = Collected::start(spec, mark, sandbox).await?;
+        let mut shell = Collected::start(spec, terms, sandbox).await?;
         let mut scanner = Scanner::new(&self.mark);
         let mut buffer = vec![0; READ_BYTES];
         loop {

@@ -9,16 +9,18 @@
 
 use std::ffi::{CString, c_int, c_void};
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
+use super::cgroup::Group;
+use super::clone;
 use super::inner::Inner;
 use super::isolation::{Isolation, Prepared};
+use super::limits::{become_a_victim, limit_open_files, set_mark};
 use super::mark::RunMark;
 use super::reaper;
 use super::tree::signal_group;
@@ -40,8 +42,29 @@ pub struct Launch {
     pub inherited: Vec<Inherited>,
     /// What sets it apart.
     pub isolation: Isolation,
-    /// The mark of its tree.
+    /// What its tree is known by, and what it may use.
+    pub tree: Tree,
+}
+
+/// What a child and everything that comes of it have in common.
+#[derive(Debug, Clone)]
+pub struct Tree {
+    /// Its mark.
     pub mark: RunMark,
+    /// The cgroup that it begins in.
+    pub group: Option<Group>,
+    /// How many files each of its processes may have open.
+    pub open_files: Option<u64>,
+    /// How much sooner than others it is killed when memory runs out, 0 to 1000; never less than this process is.
+    pub oom_score_adj: u16,
+}
+
+impl Tree {
+    /// A child that belongs to no run and is treated as this process is.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { mark: RunMark::none(), group: None, open_files: None, oom_score_adj: 0 }
+    }
 }
 
 /// A descriptor that a child inherits besides its standard streams.
@@ -95,6 +118,8 @@ pub enum ExitStatus {
 pub enum SpawnStage {
     /// No process could be made.
     Clone,
+    /// It could not be put into its cgroup.
+    Group,
     /// It could not be set apart.
     Isolation,
     /// The working directory could not be entered.
@@ -136,6 +161,10 @@ struct Job {
     isolation: *const Prepared,
     terminal: bool,
     mark: Option<u64>,
+    oom_score_adj: *const libc::c_char,
+    /// Where to come into the cgroup; -1 if it is in it already, or in none.
+    entrance: RawFd,
+    open_files: Option<u64>,
     failed_stage: SpawnStage,
     failed_errno: c_int,
 }
@@ -164,6 +193,7 @@ pub fn spawn(launch: Launch) -> Result<Child, SpawnError> {
     let (stdin, stdout, stderr) = descriptors.numbers();
     let terminal = matches!(launch.stdio, Stdio::Terminal(_));
     let isolation = Prepared::new(launch.isolation);
+    let oom_score_adj = oom_score_adj(launch.tree.oom_score_adj);
     let mut job = Job {
         candidates: candidates.as_ptr(),
         argv: argv.as_ptr(),
@@ -176,15 +206,15 @@ pub fn spawn(launch: Launch) -> Result<Child, SpawnError> {
         inherited_count: inherited.moves.len(),
         isolation: &raw const isolation,
         terminal,
-        mark: launch.mark.limit(),
+        mark: launch.tree.mark.limit(),
+        oom_score_adj: oom_score_adj.as_ref().map_or(ptr::null(), |text| text.as_ptr()),
+        entrance: -1,
+        open_files: launch.tree.open_files.map(within_hard_limit),
         failed_stage: SpawnStage::Exec,
         failed_errno: 0,
     };
     let spawning = reaper::spawning();
-    let (pid, pidfd) = clone_into(&mut job, isolation.flags()).map_err(|errno| {
-        let stage = if isolation.flags() == 0 { SpawnStage::Clone } else { SpawnStage::Isolation };
-        SpawnError::os(stage, errno)
-    })?;
+    let (pid, pidfd) = clone_into(&mut job, isolation.flags(), launch.tree.group.as_ref())?;
     let child = Child { pid, pidfd, inner: None };
     if job.failed_errno != 0 {
         child.reap_blocking();
@@ -252,26 +282,46 @@ impl Moves {
     }
 }
 
-/// Runs [`child`] in a new process and waits until it has executed or ended.
-fn clone_into(job: &mut Job, namespaces: c_int) -> Result<(i32, OwnedFd), c_int> {
-    const STACK_WORDS: usize = 4096; // 64 KiB; `child` needs well under one.
-    let mut stack: Vec<MaybeUninit<u128>> = Vec::with_capacity(STACK_WORDS);
-    let blocked = BlockedSignals::new();
-    let mut pidfd: c_int = -1;
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD | namespaces;
-    // SAFETY: the stack is large enough, aligned and outlives the call, which returns only when the child has left
-    // this memory; `job` and what it points to outlive it for the same reason; `child` keeps to system calls.
-    let pid = unsafe {
-        let top = stack.as_mut_ptr().add(STACK_WORDS).cast::<c_void>();
-        libc::clone(child, top, flags, ptr::from_mut(job).cast::<c_void>(), &raw mut pidfd)
-    };
-    let errno = if pid < 0 { io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) } else { 0 };
-    drop(blocked);
-    if pid < 0 {
-        return Err(errno);
+/// Runs [`child`] in a new process, in the cgroup if there is one, and waits until it has executed or ended.
+fn clone_into(job: &mut Job, namespaces: c_int, group: Option<&Group>) -> Result<(i32, OwnedFd), SpawnError> {
+    let no_group = |source| SpawnError { stage: SpawnStage::Group, source };
+    let directory = group.map(Group::open).transpose().map_err(no_group)?;
+    let _blocked = BlockedSignals::new();
+    match clone_once(job, namespaces, directory.as_ref().map(AsFd::as_fd)) {
+        // Filters of system calls answer so for `clone3`, of which they cannot see the flags.
+        Err(libc::ENOSYS | libc::EPERM) if group.is_some() => {
+            let entrance = group.map(Group::open_entrance).transpose().map_err(no_group)?;
+            job.entrance = entrance.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+            clone_once(job, namespaces, None)
+        }
+        made => made,
     }
-    // SAFETY: the kernel has just made this descriptor for us.
-    Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+    .map_err(|errno| {
+        let stage = if namespaces == 0 { SpawnStage::Clone } else { SpawnStage::Isolation };
+        SpawnError::os(stage, errno)
+    })
+}
+
+fn clone_once(
+    job: &mut Job,
+    namespaces: c_int,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> Result<(i32, OwnedFd), c_int> {
+    // SAFETY: `child` keeps to system calls and ends by exec or exit; `job` and what it points to outlive the call, which
+    // returns only when the child has left this memory.
+    unsafe { clone::child(child, ptr::from_mut(job).cast::<c_void>(), namespaces, cgroup) }
+}
+
+/// What the child writes for the kernel; nothing if it is to be as this process is.
+fn oom_score_adj(wanted: u16) -> Option<CString> {
+    let own = std::fs::read_to_string("/proc/self/oom_score_adj").ok()?.trim().parse::<i32>().ok()?;
+    (own < i32::from(wanted)).then(|| CString::new(wanted.to_string()).ok())?
+}
+
+/// A process may lower its hard limit but not raise it; a lower one keeps to the number as well.
+fn within_hard_limit(open_files: u64) -> u64 {
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    hard.map_or(open_files, |hard| hard.min(open_files))
 }
 
 /// All signals blocked on this thread, the C library's own included; restored on drop.
@@ -318,8 +368,14 @@ extern "C" fn child(job: *mut c_void) -> c_int {
     // SAFETY: every pointer in `job` is to nul-terminated strings or null-terminated lists that the parent keeps.
     unsafe {
         job.failed_stage = SpawnStage::Exec;
+        if job.entrance >= 0 && libc::write(job.entrance, c"0".as_ptr().cast(), 1) != 1 {
+            return fail(job, SpawnStage::Group);
+        }
         default_signals();
         libc::setsid();
+        if !job.oom_score_adj.is_null() {
+            become_a_victim(job.oom_score_adj);
+        }
         if let Some(mark) = job.mark {
             set_mark(mark);
         }
@@ -341,6 +397,9 @@ extern "C" fn child(job: *mut c_void) -> c_int {
             return fail(job, SpawnStage::Terminal);
         }
         if !keep_inherited(job) {
+            return fail(job, SpawnStage::Descriptors);
+        }
+        if job.open_files.is_some_and(|count| !limit_open_files(count)) {
             return fail(job, SpawnStage::Descriptors);
         }
         let none = 0_u64;
@@ -448,20 +507,6 @@ unsafe fn default_signals() {
             );
         }
         signal += 1;
-    }
-}
-
-unsafe fn set_mark(mark: u64) {
-    let limit = libc::rlimit64 { rlim_cur: mark, rlim_max: libc::RLIM64_INFINITY };
-    // SAFETY: the pointer is to a limit; null means that the old one is not wanted.
-    unsafe {
-        libc::syscall(
-            libc::SYS_prlimit64,
-            0,
-            libc::RLIMIT_RSS,
-            &raw const limit,
-            ptr::null_mut::<libc::rlimit64>(),
-        );
     }
 }
 

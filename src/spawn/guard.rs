@@ -1,8 +1,8 @@
 //! The guard: a small helper process that outlives the server by a moment and ends what it started.
 //!
 //! A server that is killed with SIGKILL cannot clean up. The guard holds the reading end of a pipe whose other end
-//! only the server has; at its end of file the server is gone, and the guard kills whatever still has the server's
-//! mark, and what belongs to the children on the server's roster. What else the server leaves to be tidied up is written
+//! only the server has; at its end of file the server is gone, and the guard kills whatever is in the server's cgroups
+//! or has its mark, and what belongs to the children on the server's roster. What else the server leaves to be tidied up is written
 //! in a file that the guard holds for [`inheritance`]; only [`crate::helper`] knows what that means. It is in a session
 //! of its own, so that a signal to the server's group does not reach it.
 
@@ -10,7 +10,8 @@ use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
@@ -19,9 +20,10 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::exec::{Child, Launch, Stdio, spawn};
+use super::cgroup::{self, Group};
+use super::exec::{Child, Launch, Stdio, Tree, spawn};
 use super::isolation::Isolation;
-use super::mark::{MarkRange, RunMark, ServerMark};
+use super::mark::{MarkRange, ServerMark};
 use super::roster;
 use super::tree::{Scope, kill_all};
 use super::watched::watched;
@@ -51,29 +53,33 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts the guard for a server's mark, with a file that it inherits. The executable must pass [`WORD`] on to
+    /// Starts the guard for a server's mark and the cgroup of its runs, with a file that it inherits. The executable must pass [`WORD`] on to
     /// [`main`].
     ///
     /// # Errors
     /// When marks cannot be used here, or the helper cannot be started.
-    pub fn start(mark: ServerMark, inheritance: File) -> io::Result<Self> {
-        let range = mark.range().ok_or_else(|| io::Error::other("RLIMIT_RSS has a hard limit here"))?;
+    pub fn start(mark: ServerMark, runs: Option<&Group>, inheritance: File) -> io::Result<Self> {
+        let range = match (mark.range(), runs) {
+            (None, None) => return Err(io::Error::other("RLIMIT_RSS has a hard limit here")),
+            (range, _) => range.unwrap_or(MarkRange::NONE),
+        };
         let (theirs, alive) = pipe_with(PipeFlags::CLOEXEC)?;
         let roster = match roster::file() {
             Some(file) => file?,
             None => File::options().write(true).open("/dev/null")?,
         };
         let (first, last) = range.bounds();
-        let words = ["exec-server: guard", WORD, &first.to_string(), &last.to_string()];
+        let words = ["exec-server: guard", WORD, &first.to_string(), &last.to_string()].map(Vec::from);
+        let runs = runs.map(|runs| runs.dir().as_os_str().as_bytes().to_vec());
         let launch = Launch {
             candidates: vec![c"/proc/self/exe".to_owned()],
-            argv: words.iter().filter_map(|word| CString::new(*word).ok()).collect(),
+            argv: words.into_iter().chain(runs).filter_map(|word| CString::new(word).ok()).collect(),
             env: Vec::new(),
             cwd: c"/".to_owned(),
             stdio: Stdio::Separate { stdin: theirs, stdout: roster.into(), stderr: inheritance.into() },
             inherited: Vec::new(),
             isolation: Isolation::None,
-            mark: RunMark::none(),
+            tree: Tree::none(),
         };
         let child = Arc::new(spawn(launch).map_err(|error| error.source)?);
         PID.store(child.pid(), Ordering::Relaxed);
@@ -94,9 +100,9 @@ impl Guard {
 }
 
 /// Keeps a guard running for as long as it is polled. Each gets the file that it inherits anew.
-pub async fn keep(mark: ServerMark, inheritance: impl Fn() -> io::Result<File>) {
+pub async fn keep(mark: ServerMark, runs: Option<Group>, inheritance: impl Fn() -> io::Result<File>) {
     loop {
-        match inheritance().and_then(|file| Guard::start(mark, file)) {
+        match inheritance().and_then(|file| Guard::start(mark, runs.as_ref(), file)) {
             Ok(guard) => {
                 let started = Instant::now();
                 guard.ended().await;
@@ -107,7 +113,7 @@ pub async fn keep(mark: ServerMark, inheritance: impl Fn() -> io::Result<File>) 
             }
             Err(error) => {
                 tracing::warn!(%error, "no guard: processes may stay behind if this server is killed");
-                if mark.range().is_none() {
+                if mark.range().is_none() && runs.is_none() {
                     return;
                 }
             }
@@ -119,16 +125,19 @@ pub async fn keep(mark: ServerMark, inheritance: impl Fn() -> io::Result<File>) 
 /// What the guard does: waits for the end of its input, then kills. For a process that is nothing else.
 ///
 /// `arguments` are those after [`WORD`].
-pub fn main(arguments: impl Iterator<Item = OsString>) {
-    let bounds: Vec<u64> =
-        arguments.filter_map(|word| String::from_utf8(word.into_vec()).ok()?.parse().ok()).collect();
-    let &[first, last] = bounds.as_slice() else { return };
+pub fn main(mut arguments: impl Iterator<Item = OsString>) {
+    let mut number = || arguments.next()?.to_str()?.parse().ok();
+    let (Some(first), Some(last)) = (number(), number()) else { return };
+    let runs = arguments.next().map(PathBuf::from);
     ignore_signals();
     let mut sink = [0; 64];
     while !matches!(io::stdin().read(&mut sink), Ok(0)) {}
     let leaders = rustix::stdio::stdout()
         .try_clone_to_owned()
         .map_or_else(|_| Vec::new(), |roster| roster::read(&roster.into()));
+    if let Some(runs) = &runs {
+        cgroup::end_runs(runs);
+    }
     let marks = Some(MarkRange::from_bounds(first, last));
     kill_all(&Scope { marks, leaders, leaders_are_fresh: true, ..Scope::default() }, LIMIT);
 }

@@ -110,6 +110,9 @@ impl RunMark {
 }
 
 impl MarkRange {
+    /// That of a server whose processes have no marks.
+    pub(super) const NONE: Self = Self { first: 1, last: 0 };
+
     /// From the words of a helper's command line.
     pub(super) fn from_bounds(first: u64, last: u64) -> Self {
         Self { first, last }

@@ -1,6 +1,7 @@
 //! The only place that creates children, and that knows which processes belong to this server.
 //!
 //! * [`exec`] makes one child: without copying page tables, allocation-free between clone and exec, with its pidfd.
+//! * [`cgroup`] divides the part of the cgroup tree that was delegated to this server: one for every run.
 //! * [`isolation`] sets a child apart: by rules, or by namespaces of which it is the init; [`inner`] is then the program.
 //! * [`terminal`] makes pseudo-terminals.
 //! * [`mark`] gives every run a mark that its whole tree inherits; [`tree`] finds and ends trees by it.
@@ -12,11 +13,14 @@
 //!
 //! It never decides what runs: program, environment and limits come ready from above.
 
+pub mod cgroup;
+mod clone;
 pub mod exec;
 pub mod guard;
 pub mod inner;
 pub mod isolation;
 pub mod kin;
+mod limits;
 pub mod lineage;
 pub mod lookup;
 pub mod mark;
@@ -27,6 +31,8 @@ pub mod terminal;
 pub mod tree;
 pub mod watched;
 
+pub(crate) use limits::limit_open_files;
+
 pub use exec::{
-    Child, ExitStatus, HIGHEST_INHERITED, Inherited, Launch, SpawnError, SpawnStage, Stdio, spawn,
+    Child, ExitStatus, HIGHEST_INHERITED, Inherited, Launch, SpawnError, SpawnStage, Stdio, Tree, spawn,
 };

@@ -2,7 +2,7 @@
 //!
 //! A tree is everything that came of one run: the leader's group and session, and whatever left them. Members are
 //! known by the mark that they inherited ([`super::mark`]); one that changed its limits is known by its parentage.
-//! As the server is a child subreaper, every member is a descendant of the server, so a stranger that got a recycled
+//! Where each run has a cgroup of its own, that comes before all of these ([`super::cgroup`]). As the server is a child subreaper, every member is a descendant of the server, so a stranger that got a recycled
 //! process id is never taken for one. Signals go through a pidfd that was opened before the last look.
 
 use std::borrow::Borrow;
@@ -15,11 +15,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::cgroup::Group;
 use super::mark::{self, MarkRange};
 
 /// Which processes are meant. All conditions that are set widen it.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
+    /// Those in this cgroup and below it. Nothing leaves a cgroup by accident, so where there is one it has them all.
+    pub group: Option<Group>,
     /// Those with a mark in this range.
     pub marks: Option<MarkRange>,
     /// Those below, or in the session or group of, these leaders, unless they have another run's mark.
@@ -138,8 +141,12 @@ impl Census {
     #[must_use]
     pub fn members(&self, scope: &Scope) -> Vec<Member> {
         let own = std::process::id().cast_signed();
+        let grouped: HashSet<i32> = scope.group.iter().flat_map(Group::pids).collect();
         let leads = |id: &i32| scope.leaders.contains(id);
         let is_root = |pid: &i32, process: &Seen| {
+            if grouped.contains(pid) {
+                return true;
+            }
             if *pid == own || (self.adopts && !self.descendants.contains(pid)) {
                 return false;
             }
@@ -172,6 +179,9 @@ pub fn kill_all(scope: &Scope, limit: Duration) {
     let deadline = Instant::now() + limit;
     let mut pause = Duration::from_millis(1);
     loop {
+        if let (Some(group), None) = (&scope.group, &scope.holding) {
+            group.kill();
+        }
         let members = Census::take().members(scope);
         for member in &members {
             member.signal(Signal::KILL);

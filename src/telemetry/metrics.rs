@@ -24,6 +24,8 @@ labels! {
         ProcessesPerSession = "limits.processes_per_session",
         /// Records that a session keeps of ended processes.
         Records = "records of ended processes",
+        /// Bytes in all buffers of the server.
+        Memory = "limits.memory_bytes",
     }
 }
 

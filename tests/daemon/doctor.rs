@@ -6,6 +6,7 @@ use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 use test_case::test_case;
 
+use super::support::cgroup::Cgroup;
 use super::support::machine::is_root;
 use super::support::{Daemon, work_dir};
 
@@ -91,6 +92,23 @@ fn small_limits_are_named_with_their_fix() {
         assert_eq!(found["status"], "warning");
         assert!(found["fixes"].to_string().contains(fix), "{found}");
     }
+}
+
+#[test]
+fn limits_are_named_with_what_they_need() {
+    let (_, found) = diagnosis(&[], &["--set", "limits.cgroup=off"]);
+    let limits = check(&found, "process limits");
+    let message = limits["message"].as_str().unwrap();
+    assert!(
+        message.contains("not to memoryBytes, processes, cpuMs") && message.contains("is off"),
+        "{limits}"
+    );
+    let Some(cgroup) = Cgroup::with(&[]) else { return };
+    let choice = format!("limits.cgroup={}", cgroup.path());
+    let (_, found) = diagnosis(&[], &["--set", &choice]);
+    let message = check(&found, "process limits")["message"].as_str().unwrap();
+    assert!(message.contains(cgroup.path()), "{message}");
+    assert!(cgroup.servers().is_empty(), "it only looks");
 }
 
 #[test]

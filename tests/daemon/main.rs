@@ -14,6 +14,7 @@ mod endurance;
 mod inside;
 mod jailed;
 mod leftovers;
+mod limits;
 mod listeners;
 mod managed;
 mod metrics;

@@ -14,9 +14,10 @@ use exec_server::sandbox::networked::NetworkedRun;
 use exec_server::sandbox::{SandboxSettings, Sandboxes};
 use exec_server::server::{Resources, Server, Shutdown};
 use exec_server::service::Sockets;
+use exec_server::session::LimitPolicy;
 use exec_server::spawn::isolation::Isolation;
 use exec_server::spawn::mark::ServerMark;
-use exec_server::spawn::{Child, Launch, Stdio, reaper, spawn};
+use exec_server::spawn::{Child, Launch, Stdio, Tree, reaper, spawn};
 use rustix::pipe::{PipeFlags, pipe_with};
 use test_case::test_case;
 
@@ -83,6 +84,7 @@ impl Place {
             environment: Vec::new(),
             sandboxes: Arc::clone(&sandboxes),
             telemetry: Arc::default(),
+            limits: LimitPolicy::default(),
         };
         let server = Server::bind(&settings, resources, Sockets::default()).await.unwrap();
         let target = server.urls()[0].trim_start_matches("ws://").to_owned();
@@ -128,7 +130,7 @@ impl Place {
                 stdout: theirs,
                 stderr: std::io::stderr().as_fd().try_clone_to_owned().unwrap(),
             },
-            mark: self.mark.session().run(),
+            tree: Tree { mark: self.mark.session().run(), ..Tree::none() },
         };
         Client { child: spawn(launch).unwrap(), output: BufReader::new(output.into()) }
     }

@@ -14,7 +14,7 @@ use exec_server::sandbox::{
 };
 use exec_server::spawn::isolation::Isolation;
 use exec_server::spawn::mark::RunMark;
-use exec_server::spawn::{Child, ExitStatus, Launch, Stdio, spawn};
+use exec_server::spawn::{Child, ExitStatus, Launch, Stdio, Tree, spawn};
 use libtest_mimic::Trial;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -162,7 +162,8 @@ pub(crate) async fn start(
     let mut prepared = prepare(sandboxes, context, network).await.unwrap();
     let (entrance, gaps) = (prepared.take_entrance(), prepared.gaps.clone());
     let (output, theirs) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-    let launch = Launch { mark, ..launching(&["/usr/bin/python3", "-uc", script], theirs) };
+    let tree = Tree { mark, ..Tree::none() };
+    let launch = Launch { tree, ..launching(&["/usr/bin/python3", "-uc", script], theirs) };
     let child = tokio::task::block_in_place(|| launch::start(launch, prepared)).unwrap();
     Running { child, entrance, gaps, output: BufReader::new(output.into()) }
 }
@@ -170,7 +171,8 @@ pub(crate) async fn start(
 /// Runs a Python script without a sandbox.
 pub(crate) fn unconfined(script: &str, mark: RunMark) -> Running {
     let (output, theirs) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-    let launch = Launch { mark, ..launching(&["/usr/bin/python3", "-uc", script], theirs) };
+    let tree = Tree { mark, ..Tree::none() };
+    let launch = Launch { tree, ..launching(&["/usr/bin/python3", "-uc", script], theirs) };
     let child = spawn(launch).unwrap();
     Running { child, entrance: None, gaps: Vec::new(), output: BufReader::new(output.into()) }
 }
@@ -190,7 +192,7 @@ pub(crate) fn launching(argv: &[&str], output: OwnedFd) -> Launch {
         },
         inherited: Vec::new(),
         isolation: Isolation::None,
-        mark: RunMark::none(),
+        tree: Tree::none(),
     }
 }
 

@@ -19,6 +19,7 @@ use super::{Done, facility, refused};
 use crate::sandbox::plan::{Failure, Program, Stage};
 use crate::sandbox::seccomp;
 use crate::spawn::exec::execute;
+use crate::spawn::limit_open_files;
 
 /// What binds the program.
 pub(super) struct Rules {
@@ -96,6 +97,9 @@ fn become_program(
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         if let Err(errno) = keep_only(&program.inherited).and_then(|()| bind(rules, parent)) {
             return (Stage::Facility, errno);
+        }
+        if program.open_files.is_some_and(|count| !limit_open_files(count)) {
+            return (Stage::Facility, last());
         }
         let [candidates, argv, env] = arrays;
         let errno = execute(candidates.as_ptr(), argv.as_ptr(), env.as_ptr());

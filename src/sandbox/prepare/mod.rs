@@ -152,6 +152,12 @@ impl Prepared {
         true
     }
 
+    /// Whether the program has an init of its own, which is one more process of the run.
+    #[must_use]
+    pub fn has_init(&self) -> bool {
+        matches!(self.measures, Measures::View(_))
+    }
+
     /// Whether what the program starts could outlive it: without namespaces nothing ends that by itself.
     #[must_use]
     pub fn leaves_children(&self) -> bool {

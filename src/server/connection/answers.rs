@@ -148,7 +148,7 @@ fn exited(process: &ProcessId, exit: &Exit) -> ExitedParams {
         sandbox_denied: Some(exit.sandbox_denied),
         signal: exit.signal.map(str::to_owned),
         reason: Some(exit.reason),
-        limit: None,
+        limit: exit.limit,
     }
 }
 

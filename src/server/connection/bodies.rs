@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use super::answers;
 use super::work::Stream;
 use crate::http_request::{HttpError, StreamedBody};
+use crate::memory::{Held, MemoryBudget};
 use crate::protocol::http::MAX_DELTA_BYTES;
 
 /// Requests in progress, streams included.
@@ -35,6 +36,7 @@ struct Frame {
     /// The stream that ends with it.
     ends: Option<String>,
     _room: OwnedSemaphorePermit,
+    _memory: Held,
 }
 
 /// See the module's description.
@@ -47,6 +49,7 @@ pub(super) struct Bodies {
     active: HashSet<String>,
     tasks: JoinSet<()>,
     room: Arc<Semaphore>,
+    memory: Arc<MemoryBudget>,
     /// Bounded by the room.
     sender: mpsc::UnboundedSender<Frame>,
     frames: mpsc::UnboundedReceiver<Frame>,
@@ -54,7 +57,7 @@ pub(super) struct Bodies {
 }
 
 impl Bodies {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(memory: Arc<MemoryBudget>) -> Self {
         let (sender, frames) = mpsc::unbounded_channel();
         Self {
             seats: Arc::new(Semaphore::new(MAX_REQUESTS)),
@@ -62,6 +65,7 @@ impl Bodies {
             active: HashSet::new(),
             tasks: JoinSet::new(),
             room: Arc::new(Semaphore::new(WAITING_BYTES)),
+            memory,
             sender,
             frames,
             next: None,
@@ -94,7 +98,8 @@ impl Bodies {
 
     fn start(&mut self, stream: String, body: StreamedBody, seat: Seat) {
         while self.tasks.try_join_next().is_some() {}
-        let sink = Sink { stream, seq: 0, room: Arc::clone(&self.room), sender: self.sender.clone() };
+        let (room, memory, sender) = (Arc::clone(&self.room), Arc::clone(&self.memory), self.sender.clone());
+        let sink = Sink { stream, seq: 0, room, memory, sender };
         self.tasks.spawn(async move {
             pump(body, sink).await;
             drop(seat);
@@ -141,6 +146,7 @@ struct Sink {
     stream: String,
     seq: u64,
     room: Arc<Semaphore>,
+    memory: Arc<MemoryBudget>,
     sender: mpsc::UnboundedSender<Frame>,
 }
 
@@ -168,9 +174,10 @@ impl Sink {
         let permits = u32::try_from(size.min(WAITING_BYTES)).unwrap_or(u32::MAX);
         // The connection is over where there is no room or nobody to receive.
         let Ok(room) = Arc::clone(&self.room).acquire_many_owned(permits).await else { return };
+        let memory = self.memory.reserve(size).await;
         self.seq += 1;
         let text = answers::body_delta(&self.stream, self.seq, piece, end.as_ref().map(Option::as_deref));
         let ends = end.map(|_| std::mem::take(&mut self.stream));
-        let _ = self.sender.send(Frame { text, ends, _room: room });
+        let _ = self.sender.send(Frame { text, ends, _room: room, _memory: memory });
     }
 }

@@ -44,6 +44,7 @@ use crate::discovery::Discovery;
 use crate::environment_config::EnvironmentConfig;
 use crate::fs::FileSystem;
 use crate::http_request::{HttpClient, Room};
+use crate::memory::{Held, MemoryBudget};
 use crate::process::WaitingBudget;
 use crate::process::log::{Chunk, Event, OutputLog, Taken};
 use crate::protocol::envelope::{ErrorObject, Malformed, Message};
@@ -65,6 +66,8 @@ const QUEUED_REPLIES: usize = 128;
 const QUEUED_REPLY_BYTES: usize = 4 << 20;
 /// Bytes of requests that may be in the works; then the connection is read no further. One message can have 64 MiB.
 const REQUEST_BYTES: usize = 128 << 20;
+/// Bytes of requests that may be in the works when the memory of the server is used up.
+const LITTLE: usize = 64 << 10;
 /// Messages handled before what they caused is written.
 const BURST: usize = 64;
 /// Output taken from a process before the others have their turn.
@@ -97,6 +100,8 @@ pub struct Shared {
     pub sandboxes: Arc<Sandboxes>,
     /// The settings layers of the machine.
     pub config: Arc<EnvironmentConfig>,
+    /// What all buffers may hold together.
+    pub memory: Arc<MemoryBudget>,
     /// Looks for capabilities.
     pub discovery: Arc<Discovery>,
     /// Makes HTTP requests.
@@ -194,6 +199,8 @@ struct Connection<T> {
     deferred: usize,
     replies: VecDeque<Reply>,
     reply_bytes: usize,
+    /// What the answer counts for that the transport is writing.
+    sending: Option<Held>,
     events: VecDeque<(Arc<OutputLog>, Event)>,
     watching: Watching,
     bodies: Bodies,
@@ -221,12 +228,13 @@ struct Connection<T> {
 struct Hold {
     held: Arc<AtomicUsize>,
     bytes: usize,
+    _memory: Held,
 }
 
 impl Hold {
-    fn new(held: &Arc<AtomicUsize>, bytes: usize) -> Self {
+    fn new(held: &Arc<AtomicUsize>, bytes: usize, memory: &Arc<MemoryBudget>) -> Self {
         held.fetch_add(bytes, Ordering::Relaxed);
-        Self { held: Arc::clone(held), bytes }
+        Self { held: Arc::clone(held), bytes, _memory: memory.hold(bytes) }
     }
 }
 
@@ -295,7 +303,8 @@ impl<T: Transport> Connection<T> {
             discoveries: Arc::new(Semaphore::new(DISCOVERIES)),
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
             http: Arc::clone(&shared.http),
-            large_bodies: Room::new(LARGE_BODIES),
+            memory: Arc::clone(&shared.memory),
+            large_bodies: Room::new(LARGE_BODIES, Arc::clone(&shared.memory)),
         };
         Self {
             transport,
@@ -315,9 +324,10 @@ impl<T: Transport> Connection<T> {
             deferred: 0,
             replies: VecDeque::new(),
             reply_bytes: 0,
+            sending: None,
             events: VecDeque::new(),
             watching: Watching::default(),
-            bodies: Bodies::new(),
+            bodies: Bodies::new(Arc::clone(&shared.memory)),
             questions: Questions::default(),
             turn: Source::Events,
             spooled: None,
@@ -419,6 +429,13 @@ impl<T: Transport> Connection<T> {
             && self.held.load(Ordering::Relaxed) < REQUEST_BYTES
             && self.replies.len() < QUEUED_REPLIES
             && self.reply_bytes < QUEUED_REPLY_BYTES
+            && (!self.shared.memory.is_full() || self.holds_little())
+    }
+
+    /// So that what frees memory, such as ending a process, gets through whatever holds it. The end of what is held is
+    /// also what has the connection looked at again.
+    fn holds_little(&self) -> bool {
+        self.held.load(Ordering::Relaxed) < LITTLE && self.replies.is_empty()
     }
 
     // ---- writing ----
@@ -431,6 +448,7 @@ impl<T: Transport> Connection<T> {
                 if self.transport.poll_ready(cx)?.is_pending() {
                     return Poll::Pending;
                 }
+                self.sending = None;
                 if let Some(text) = self.next_output() {
                     self.shared.traffic.sent_bytes.add(text.len() as u64);
                     self.transport.send(text)?;
@@ -440,6 +458,7 @@ impl<T: Transport> Connection<T> {
             if self.dirty {
                 ready!(self.transport.poll_flush(cx))?;
                 self.dirty = false;
+                self.sending = None;
                 self.heartbeat.written(Instant::now());
             } else {
                 return Poll::Pending;
@@ -532,6 +551,7 @@ impl<T: Transport> Connection<T> {
     fn next_output(&mut self) -> Option<String> {
         if let Some(reply) = self.replies.pop_front() {
             self.reply_bytes -= reply.text.len();
+            self.sending = reply.memory;
             return Some(reply.text);
         }
         if let Some((log, event)) = self.events.pop_front() {
@@ -541,7 +561,8 @@ impl<T: Transport> Connection<T> {
     }
 
     fn reply(&mut self, reply: impl Into<Reply>) {
-        let reply = reply.into();
+        let mut reply = reply.into();
+        reply.count(&self.shared.memory);
         self.reply_bytes += reply.text.len();
         self.replies.push_back(reply);
     }
@@ -585,7 +606,7 @@ impl<T: Transport> Connection<T> {
         self.heartbeat.alive();
         self.hold = None;
         if let Received::Message(bytes) = &received {
-            self.hold = Some(Hold::new(&self.held, bytes.len()));
+            self.hold = Some(Hold::new(&self.held, bytes.len(), &self.shared.memory));
             self.shared.traffic.received_bytes.add(bytes.len() as u64);
         }
         match received {

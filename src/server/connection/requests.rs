@@ -62,6 +62,7 @@ impl<T: Transport> Connection<T> {
                 self.reply(answers::failure(&id, &error));
             }
         }
+        self.hold = None;
         Ok(())
     }
 
@@ -342,7 +343,7 @@ impl<T: Transport> Connection<T> {
             Some(outcome) => self.reply(answers::read(&ticket, &outcome)),
             None => {
                 self.waits += 1;
-                self.tasks.spawn(work::read(ticket, process, request, wait, Arc::clone(&self.tools.large)));
+                self.tasks.spawn(work::read(ticket, process, request, wait, self.tools.clone()));
             }
         }
     }

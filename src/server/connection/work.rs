@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 
+use super::READ_FILE_LIMIT;
 use super::answers;
 use super::bodies::Seat;
 use super::calls::Call;
@@ -16,20 +17,25 @@ use super::ticket::Ticket;
 use crate::discovery::Discovery;
 use crate::environment_config::EnvironmentConfig;
 use crate::error_map::{IntoErrorObject, ProcessCallError};
-use crate::fs::{FileSystem, MAX_WATCHED_PATHS, Watch};
-use crate::http_request::{HttpClient, HttpError, Room, StreamedBody};
+use crate::fs::{FileSystem, FsError, MAX_BLOCK_BYTES, MAX_WATCHED_PATHS, Watch};
+use crate::http_request::{HttpClient, HttpError, Room, StreamedBody, Taken};
+use crate::memory::{Held, MemoryBudget};
 use crate::path_uri::PathUri;
 use crate::process::Process;
 use crate::protocol::envelope::ErrorObject;
-use crate::protocol::fs::{WatchMissingParams, WatchMissingResponse};
+use crate::protocol::fs::{ReadFileParams, ReadFileResponse, WatchMissingParams, WatchMissingResponse};
 use crate::protocol::http::{RequestParams, Response};
 use crate::protocol::process::{ProcessId, StartParams, WriteResponse, WriteStatus};
-use crate::session::{ConnectionId, ReadRequest, Session, Started, read_now, wait_for_news};
+use crate::session::{
+    ConnectionId, MAX_ANSWER_OUTPUT, ReadRequest, Session, Started, read_now, wait_for_news,
+};
 
 /// How long a start waits for the file changes sent before it.
 const FILES_BEFORE_START: Duration = Duration::from_secs(1);
 /// An answer above this size is encoded where blocking is allowed.
 const LARGE_ANSWER: u64 = 256 << 10;
+/// What is reserved for any file, since some do not say their size.
+const SMALL_FILE: u64 = 64 << 10;
 
 /// An answer that is ready to go out.
 #[derive(Debug)]
@@ -37,11 +43,25 @@ pub(super) struct Reply {
     pub(super) text: String,
     /// Held until the text has been handed to the transport, where answers can be large.
     _room: Option<OwnedSemaphorePermit>,
+    /// Held until the transport has written it: the memory of the server that it takes.
+    pub(super) memory: Option<Held>,
+    /// As the first, of the room for HTTP bodies.
+    _body: Option<Taken>,
+}
+
+impl Reply {
+    /// Counts the text, as long as it waits.
+    pub(super) fn count(&mut self, memory: &Arc<MemoryBudget>) {
+        match &mut self.memory {
+            Some(held) => held.resize(self.text.len()),
+            None => self.memory = Some(memory.hold(self.text.len())),
+        }
+    }
 }
 
 impl From<String> for Reply {
     fn from(text: String) -> Self {
-        Self { text, _room: None }
+        Self { text, _room: None, memory: None, _body: None }
     }
 }
 
@@ -94,6 +114,8 @@ pub(super) struct Tools {
     /// Answers that may be large, at a time.
     pub(super) large: Arc<Semaphore>,
     pub(super) http: Arc<HttpClient>,
+    /// What all buffers of the server share.
+    pub(super) memory: Arc<MemoryBudget>,
     /// Bodies that are large and taken whole, at a time.
     pub(super) large_bodies: Room,
 }
@@ -190,9 +212,14 @@ async fn on_files(ticket: &Ticket, call: Call, tools: Tools) -> Reply {
     match call {
         Call::FsReadFile(params) => {
             let room = Arc::clone(&tools.large).acquire_owned().await.ok();
-            let outcome = files.read_file(params).await;
+            let (outcome, memory) = read_file(files, params, &tools.memory).await;
             let size = outcome.as_ref().map_or(0, |content| content.data_base64.as_slice().len());
-            Reply { text: encode_sized(ticket, outcome, size, answers::file).await, _room: room }
+            Reply {
+                text: encode_sized(ticket, outcome, size, answers::file).await,
+                _room: room,
+                memory,
+                _body: None,
+            }
         }
         Call::FsWalk(params) => {
             let outcome = files.walk(params).await;
@@ -205,9 +232,11 @@ async fn on_files(ticket: &Ticket, call: Call, tools: Tools) -> Reply {
             encode_sized(ticket, outcome, size, answers::success).await.into()
         }
         Call::FsReadBlock(params) => {
+            let memory = for_answer(params.len.min(MAX_BLOCK_BYTES), &tools.memory).await;
             let outcome = files.read_block(params).await;
             let size = outcome.as_ref().map_or(0, |block| block.chunk.as_slice().len());
-            encode_sized(ticket, outcome, size, answers::block).await.into()
+            let text = encode_sized(ticket, outcome, size, answers::block).await;
+            Reply { memory, ..Reply::from(text) }
         }
         Call::FsWriteFile(params) => encode(ticket, files.write_file(params).await),
         Call::FsOpen(params) => encode(ticket, files.open(params).await),
@@ -234,18 +263,50 @@ async fn on_files(ticket: &Ticket, call: Call, tools: Tools) -> Reply {
                 Ok((found, size)) => (Ok(found), size),
                 Err(error) => (Err(error), 0),
             };
-            Reply { text: encode_sized(ticket, outcome, size, answers::success).await, _room: room }
+            Reply { _room: room, ..encode_sized(ticket, outcome, size, answers::success).await.into() }
         }
         Call::Discover(request) => {
             let room = Arc::clone(&tools.discoveries).acquire_owned().await.ok();
             let outcome = tools.discovery.inventory(request).await;
             let size = outcome.as_ref().map_or(0, |found| found.plugins.len() * PLUGIN_BYTES);
-            Reply { text: encode_sized(ticket, outcome, size, answers::success).await, _room: room }
+            Reply { _room: room, ..encode_sized(ticket, outcome, size, answers::success).await.into() }
         }
         other => {
             tracing::error!(method = other.method(), "a call reached the wrong hands");
             Reply::from(answers::failure(ticket, &interrupted()))
         }
+    }
+}
+
+/// Reserves what an answer with so many bytes and their base64 takes, where memory is limited.
+async fn for_answer(bytes: u64, memory: &Arc<MemoryBudget>) -> Option<Held> {
+    memory.limit()?;
+    let bytes = usize::try_from(bytes.saturating_mul(7) / 3).unwrap_or(usize::MAX);
+    Some(memory.reserve(bytes).await)
+}
+
+/// Reads a file whole, with the memory that it takes: reserved before it is read. A file that has grown meanwhile is read
+/// again, with what the largest one takes.
+async fn read_file(
+    files: &FileSystem,
+    params: ReadFileParams,
+    memory: &Arc<MemoryBudget>,
+) -> (Result<ReadFileResponse, FsError>, Option<Held>) {
+    if memory.limit().is_none() {
+        return (files.read_file(params).await, None);
+    }
+    let size = match files.size_to_read(params.clone()).await {
+        Ok(size) => size.max(SMALL_FILE),
+        Err(error) => return (Err(error), None),
+    };
+    let held = for_answer(size, memory).await;
+    match files.read_file_up_to(params.clone(), size).await {
+        Err(error) if error.kind() == "tooLarge" && size < READ_FILE_LIMIT => {
+            drop(held);
+            let held = for_answer(READ_FILE_LIMIT, memory).await;
+            (files.read_file(params).await, held)
+        }
+        outcome => (outcome, held),
     }
 }
 
@@ -315,13 +376,16 @@ pub(super) async fn read(
     process: Arc<Process>,
     request: ReadRequest,
     wait: Duration,
-    large: Arc<Semaphore>,
+    tools: Tools,
 ) -> Done {
     // The wait holds no room for the answer that may come of it.
     if !wait.is_zero() {
         wait_for_news(&process, request.after, wait).await;
     }
-    let room = large.acquire_owned().await.ok();
+    let room = tools.large.acquire_owned().await.ok();
+    let totals = process.log().status().totals;
+    let most = request.max_bytes.unwrap_or(MAX_ANSWER_OUTPUT).min(totals.stdout + totals.stderr + totals.pty);
+    let memory = for_answer(most, &tools.memory).await;
     let outcome = read_now(&process, request).await;
     let size: u64 = outcome.chunks.iter().map(|chunk| chunk.bytes.len() as u64).sum();
     let text = if size > LARGE_ANSWER {
@@ -331,7 +395,7 @@ pub(super) async fn read(
     } else {
         answers::read(&ticket, &outcome)
     };
-    Done { reply: Reply { text, _room: room }, kind: DoneKind::Wait }
+    Done { reply: Reply { text, _room: room, memory, _body: None }, kind: DoneKind::Wait }
 }
 
 /// Waits until a write has found room.
@@ -381,7 +445,7 @@ async fn whole_response(ticket: &Ticket, params: RequestParams, tools: &Tools) -
             let size = body.len();
             let response = Ok::<_, HttpError>(Response { status, headers, body: body.into() });
             let text = encode_sized(ticket, response, size, answers::success).await;
-            Reply { text, _room: room }
+            Reply { _body: room, ..Reply::from(text) }
         }
         Err(error) => answers::failure(ticket, &error.into_error_object()).into(),
     }

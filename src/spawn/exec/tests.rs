@@ -4,7 +4,6 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use pretty_assertions::assert_eq;
 
 use super::*;
-use crate::spawn::mark::RunMark;
 
 fn text(content: &str) -> Arc<OwnedFd> {
     let mut file = tempfile::tempfile().unwrap();
@@ -24,7 +23,7 @@ fn launch(script: &str, inherited: Vec<Inherited>) -> (Launch, File) {
         stdio: Stdio::Separate { stdin: nothing(), stdout: theirs, stderr: nothing() },
         inherited,
         isolation: Isolation::None,
-        mark: RunMark::none(),
+        tree: Tree::none(),
     };
     (launch, ours.into())
 }

@@ -99,6 +99,12 @@ pub(crate) fn guards_of(parent: i32) -> Vec<i32> {
     pids().filter(is_guard).collect()
 }
 
+/// How much sooner a process is killed when memory runs out.
+pub(crate) fn oom_score_adj(pid: i32) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("the process lives");
+    text.trim().to_owned()
+}
+
 /// Processor time used, in ticks of 10 ms.
 pub(crate) fn cpu_ticks(pid: i32) -> u64 {
     let fields = stat(pid).expect("the process lives");

@@ -1,5 +1,6 @@
 //! What the tests of the daemon share: the daemon itself, a raw client, and looks at the machine's processes.
 
+pub(crate) mod cgroup;
 pub(crate) mod client;
 pub(crate) mod daemon;
 pub(crate) mod exposition;

@@ -1,0 +1,65 @@
+//! The limits of runs, as the settings say and this machine can hold them.
+
+use std::sync::Arc;
+
+use anyhow::anyhow;
+
+use crate::config::{CgroupChoice, Config};
+use crate::protocol::limits::{ProcessLimit, ProcessLimits};
+use crate::session::{LimitHost, LimitPolicy};
+use crate::spawn::cgroup::{Controller, Hierarchy, Home};
+
+/// Takes the cgroup of the settings, if there is one to be had, and reads the limits. Blocks for some milliseconds.
+///
+/// # Errors
+/// A cgroup that was named and cannot be had, a limit that cannot be enforced.
+pub(super) fn policy(config: &Config) -> anyhow::Result<LimitPolicy> {
+    let host = match home(&config.limits.cgroup) {
+        Ok(home) => match Hierarchy::set_up(&home) {
+            Ok(groups) => with(groups),
+            Err(reason) if home == Home::Own => {
+                tracing::debug!(reason, "runs have no cgroups");
+                LimitHost::without_cgroups(&reason)
+            }
+            Err(reason) => return Err(anyhow!("limits.cgroup: {reason}")),
+        },
+        Err(reason) => LimitHost::without_cgroups(reason),
+    };
+    LimitPolicy::new(default_limits(config), max_limits(config), host).map_err(|error| anyhow!(error))
+}
+
+/// Which cgroup is wanted, or why none is.
+pub(super) fn home(choice: &CgroupChoice) -> Result<Home, &'static str> {
+    match choice {
+        CgroupChoice::Auto => Ok(Home::Own),
+        CgroupChoice::At(path) => Ok(Home::At(path.clone())),
+        CgroupChoice::Off => Err("limits.cgroup is off"),
+    }
+}
+
+fn with(groups: Arc<Hierarchy>) -> LimitHost {
+    tracing::info!(cgroup = %groups.runs().dir().display(), "each run has a cgroup of its own");
+    for reason in Controller::ALL.into_iter().filter_map(|controller| groups.why_not(controller)) {
+        tracing::warn!(reason, "some limits cannot be enforced");
+    }
+    LimitHost::with(groups)
+}
+
+fn default_limits(config: &Config) -> ProcessLimits {
+    let keys = &config.limits_default;
+    limits([keys.memory_bytes, keys.processes, keys.cpu_ms, keys.wall_ms, keys.output_bytes, keys.open_files])
+}
+
+fn max_limits(config: &Config) -> ProcessLimits {
+    let keys = &config.limits_max;
+    limits([keys.memory_bytes, keys.processes, keys.cpu_ms, keys.wall_ms, keys.output_bytes, keys.open_files])
+}
+
+/// Values in the order of [`ProcessLimit::ALL`].
+fn limits(values: [Option<u64>; 6]) -> ProcessLimits {
+    let mut limits = ProcessLimits::default();
+    for (limit, value) in ProcessLimit::ALL.into_iter().zip(values) {
+        limits.set(limit, value);
+    }
+    limits
+}

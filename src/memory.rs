@@ -1,0 +1,173 @@
+//! What the buffers of a server hold together.
+//!
+//! Small things are counted as they come, and those who make more of them look whether all is used up first. What can be
+//! large is reserved before it is made. Reservations are served in order, and one is always granted if there is no other,
+//! so that everything goes on, one at a time at worst: the limit can be exceeded by one reservation and by what is small.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{Mutex, Notify};
+
+/// See the module's description.
+#[derive(Debug, Default)]
+pub struct MemoryBudget {
+    limit: Option<usize>,
+    used: AtomicUsize,
+    reserved: AtomicUsize,
+    /// Whose reservation is next.
+    turn: Mutex<()>,
+    released: Notify,
+}
+
+/// Bytes that count until this is dropped.
+#[derive(Debug)]
+pub struct Held {
+    budget: Arc<MemoryBudget>,
+    bytes: usize,
+    is_reservation: bool,
+}
+
+impl MemoryBudget {
+    /// A budget of this many bytes, or of any number.
+    #[must_use]
+    pub fn new(limit: Option<u64>) -> Arc<Self> {
+        let limit = limit.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        Arc::new(Self { limit, ..Self::default() })
+    }
+
+    /// The limit, if there is one.
+    #[must_use]
+    pub fn limit(&self) -> Option<usize> {
+        self.limit
+    }
+
+    /// Whether all is used up.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.used.load(Ordering::Relaxed) >= limit)
+    }
+
+    /// Counts what is there already.
+    #[must_use]
+    pub fn hold(self: &Arc<Self>, bytes: usize) -> Held {
+        self.add(bytes);
+        Held { budget: Arc::clone(self), bytes, is_reservation: false }
+    }
+
+    /// Counts without a value that gives it back.
+    pub fn add(&self, bytes: usize) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives back what was counted so.
+    pub fn release(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        if self.limit.is_some() {
+            self.released.notify_waiters();
+        }
+    }
+
+    /// Waits until so much can be had, behind those who wait already. Cancel-safe: a dropped wait takes nothing.
+    pub async fn reserve(self: &Arc<Self>, bytes: usize) -> Held {
+        let _turn = self.turn.lock().await;
+        loop {
+            let mut released = pin!(self.released.notified());
+            released.as_mut().enable();
+            let fits = |limit| self.used.load(Ordering::Relaxed).saturating_add(bytes) <= limit;
+            if self.limit.is_none_or(fits) || self.reserved.load(Ordering::Acquire) == 0 {
+                self.reserved.fetch_add(1, Ordering::AcqRel);
+                self.add(bytes);
+                return Held { budget: Arc::clone(self), bytes, is_reservation: true };
+            }
+            released.await;
+        }
+    }
+}
+
+impl Held {
+    /// Counts another number of bytes from now on.
+    pub fn resize(&mut self, bytes: usize) {
+        self.budget.add(bytes);
+        self.budget.release(self.bytes);
+        self.bytes = bytes;
+    }
+
+    /// Where it counts.
+    #[must_use]
+    pub fn budget(&self) -> &Arc<MemoryBudget> {
+        &self.budget
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.is_reservation {
+            self.budget.reserved.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.budget.release(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[tokio::test]
+    async fn reservations_wait_for_room_in_order() {
+        let budget = MemoryBudget::new(Some(100));
+        let first = budget.reserve(60).await;
+        let mut large = Box::pin(budget.reserve(60));
+        let mut small = Box::pin(budget.reserve(1));
+        assert!(large.as_mut().now_or_never().is_none());
+        assert!(small.as_mut().now_or_never().is_none(), "behind the large one");
+        drop(first);
+        let large = large.await;
+        let small = small.await;
+        assert_eq!(budget.used.load(Ordering::Relaxed), 61);
+        drop((large, small));
+        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn one_is_granted_whatever_the_limit() {
+        let budget = MemoryBudget::new(Some(10));
+        let held = budget.hold(50);
+        assert!(budget.is_full());
+        let only = budget.reserve(1000).now_or_never().unwrap();
+        assert!(budget.reserve(1).now_or_never().is_none());
+        drop(only);
+        assert!(budget.reserve(1).now_or_never().is_some());
+        drop(held);
+        assert!(!budget.is_full());
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_given_up_takes_nothing() {
+        let budget = MemoryBudget::new(Some(10));
+        let held = budget.reserve(10).await;
+        assert!(budget.reserve(5).now_or_never().is_none());
+        drop(held);
+        assert_eq!((budget.used.load(Ordering::Relaxed), budget.reserved.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[test]
+    fn what_is_held_can_change_its_size() {
+        let budget = MemoryBudget::new(Some(10));
+        let mut held = budget.hold(4);
+        held.resize(10);
+        assert!(budget.is_full());
+        held.resize(0);
+        assert!(!budget.is_full());
+    }
+
+    #[tokio::test]
+    async fn without_a_limit_nothing_waits() {
+        let budget = MemoryBudget::new(None);
+        let _all = budget.hold(usize::MAX / 2);
+        let _one = budget.reserve(usize::MAX / 4).await;
+        assert!(budget.reserve(1).now_or_never().is_some() && !budget.is_full());
+    }
+}

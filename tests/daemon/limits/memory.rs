@@ -1,0 +1,180 @@
+//! The memory of the server's own buffers, and its limits of everything else: reached, named, and left again.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use pretty_assertions::assert_eq;
+use serde_json::{Value, json};
+
+use crate::support::{Client, Daemon, LIMIT, Start, eventually, uri, work_dir};
+
+const MIB: u64 = 1 << 20;
+const BUDGET: u64 = 8 * MIB;
+
+fn budgeted() -> crate::support::daemon::Setup {
+    Daemon::setup().set("limits.memory_bytes", &BUDGET.to_string())
+}
+
+/// A file of so many bytes that takes no space.
+fn file(directory: &std::path::Path, bytes: u64) -> Value {
+    let path = directory.join(bytes.to_string());
+    std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+    json!({"path": uri(&path)})
+}
+
+fn length(answer: &Value) -> usize {
+    answer["dataBase64"].as_str().unwrap().len()
+}
+
+/// Forty answers of 21 MiB, to clients that do not read, would be most of a gigabyte.
+#[tokio::test]
+async fn many_large_answers_at_once_take_turns() {
+    const CONNECTIONS: usize = 20;
+    const FILE: u64 = 16 * MIB;
+    let daemon = budgeted().start().await;
+    let place = work_dir();
+    let params = file(place.path(), FILE);
+    let mut clients = join_all((0..CONNECTIONS).map(|_| daemon.client())).await;
+    let before = daemon.resident();
+    let mut asked = Vec::new();
+    for client in &clients {
+        client.pause(true);
+        asked.push([
+            client.send("fs/readFile", params.clone()).await,
+            client.send("fs/readFile", params.clone()).await,
+        ]);
+    }
+    // What may be held, one reservation for a file and its answer, and what the transport has of one.
+    let most = before + BUDGET + FILE * 7 / 3 + 48 * MIB;
+    let until = Instant::now() + Duration::from_secs(2);
+    let mut highest = 0;
+    while Instant::now() < until {
+        highest = highest.max(daemon.resident());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(highest > before + FILE, "at least one was read: {highest}");
+    assert!(highest < most, "{} MiB of at most {}", highest / MIB, most / MIB);
+    // Nobody else is held up, and who reads gets the answers in the end.
+    assert!(daemon.client().await.round_trip().await < Duration::from_secs(1));
+    for client in clients.drain(1..) {
+        client.abort().await;
+    }
+    clients[0].pause(false);
+    for id in asked.swap_remove(0) {
+        assert_eq!(length(&clients[0].answer(id).await.unwrap()), (16_usize << 20).div_ceil(3) * 4);
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_does_not_say_its_size_is_read_all_the_same() {
+    let daemon = budgeted().start().await;
+    let client = daemon.client().await;
+    assert!(length(&client.ok("fs/readFile", json!({"path": "file:///proc/self/status"})).await) > 100);
+    assert!(length(&client.ok("fs/readFile", json!({"path": "file:///proc/kallsyms"})).await) > 100_000);
+    let error = client.error("fs/readFile", json!({"path": "file:///nowhere"})).await;
+    assert_eq!(error.code, -32004);
+}
+
+/// A client that does not read its answer of 32 MiB.
+async fn filled(daemon: &Daemon, client: &Client) -> (Client, i64) {
+    let slow = daemon.client().await;
+    let place = work_dir();
+    slow.pause(true);
+    let asked = slow.send("fs/readFile", file(place.path(), 24 * MIB)).await;
+    let before = Instant::now();
+    loop {
+        let probe = Start::sh("true");
+        match client.call("process/start", probe.params()).await {
+            Ok(_) => drop(client.finish(&probe.id()).await),
+            Err(error) => {
+                assert_eq!(error.code, -32603, "{error:?}");
+                assert!(error.message.contains("limits.memory_bytes"), "{error:?}");
+                assert!(error.message.contains(&BUDGET.to_string()), "{error:?}");
+                return (slow, asked);
+            }
+        }
+        assert!(before.elapsed() < LIMIT, "the memory was never used up");
+    }
+}
+
+#[tokio::test]
+async fn starts_are_refused_by_name_until_there_is_memory() {
+    let daemon = budgeted().start().await;
+    let client = daemon.client().await;
+    let running = Start::sh("read line; head -c 3000000 /dev/zero; echo done").stdin();
+    client.start(&running).await;
+    let (slow, asked) = filled(&daemon, &client).await;
+    // What runs goes on, and loses nothing: it goes to disk.
+    client.write(&running.id(), "w", b"go\n").await;
+    let run = client.finish(&running.id()).await;
+    assert_eq!(run.stdout.len(), 3_000_005);
+    assert_eq!(run.exit(), 0);
+    slow.pause(false);
+    slow.answer(asked).await.unwrap();
+    let began = Instant::now();
+    while let Err(error) = client.call("process/start", Start::sh("true").params()).await {
+        assert!(began.elapsed() < LIMIT, "{error:?}");
+    }
+}
+
+/// Many processes that nobody reads the output of.
+#[tokio::test]
+async fn output_leaves_memory_when_all_is_used_up() {
+    let daemon = budgeted().start().await;
+    let client = daemon.client().await;
+    let session = client.session_id();
+    let before = daemon.resident();
+    let starts: Vec<Start> =
+        (0..40).map(|_| Start::sh("sleep 1; head -c 1000000 /dev/zero; sleep 301")).collect();
+    for start in &starts {
+        client.start(start).await;
+    }
+    client.abort().await;
+    let client = Client::resume_when_free(daemon.url(), &session).await;
+    let written = |list: &Value| {
+        let rows = list["processes"].as_array().unwrap();
+        rows.iter().filter(|row| row["outputBytes"] == 1_000_000).count()
+    };
+    let began = Instant::now();
+    while written(&client.ok("process/list", json!({})).await) < starts.len() {
+        assert!(began.elapsed() < LIMIT, "not all have written");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(daemon.resident() < before + BUDGET + 16 * MIB, "{} MiB", daemon.resident() / MIB);
+    for start in &starts[..3] {
+        let read = client.ok("process/read", json!({"processId": start.id(), "maxBytes": 2_000_000})).await;
+        assert_eq!(read["lost"], Value::Null);
+    }
+}
+
+#[tokio::test]
+async fn too_little_memory_is_no_setting() {
+    let (code, log) = Daemon::setup().set("limits.memory_bytes", "1000").refused().await;
+    assert_eq!(code, Some(1));
+    assert!(log.contains("limits.memory_bytes") && log.contains("1048576"), "{log}");
+}
+
+/// Input that nobody reads is counted too.
+#[tokio::test]
+async fn unread_input_is_a_part_of_it() {
+    let daemon = budgeted().start().await;
+    let client = daemon.client().await;
+    let starts: Vec<Start> = (0..4).map(|_| Start::sh("sleep 301").stdin()).collect();
+    for start in &starts {
+        client.start(start).await;
+    }
+    let input = vec![b'x'; 3 << 20];
+    for start in &starts {
+        let params = crate::support::client::write_params(&start.id(), "w", &input);
+        // The first one is always taken.
+        assert_eq!(client.ok("process/write", params).await["status"], "accepted");
+    }
+    let error = client.error("process/start", Start::sh("true").params()).await;
+    assert!(error.message.contains("limits.memory_bytes"), "{error:?}");
+    for start in &starts {
+        client.ok("process/terminate", json!({"processId": start.id(), "graceMs": 0})).await;
+        client.finish(&start.id()).await;
+    }
+    client.run(&Start::sh("true")).await;
+    eventually("it is given back", LIMIT, || daemon.resident() < 200 * MIB).await;
+}
