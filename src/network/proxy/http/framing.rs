@@ -14,7 +14,7 @@ use memchr::memmem;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::{BUFFER, HEADERS};
+use super::{HEAD_BYTES, HEADERS};
 
 /// What is known of the requests of a connection.
 #[derive(Debug, Default)]
@@ -190,9 +190,9 @@ fn length(headers: &[httparse::Header<'_>]) -> Option<Option<u64>> {
 /// Adds to a head what belongs to it. How much that is, if the head has ended or is too large to be one.
 fn end_of_head(head: &mut Vec<u8>, bytes: &[u8]) -> Option<usize> {
     let before = head.len();
-    let room = (BUFFER + 1).saturating_sub(before);
+    let room = (HEAD_BYTES + 1).saturating_sub(before);
     head.extend_from_slice(&bytes[..bytes.len().min(room)]);
-    if head.len() > BUFFER {
+    if head.len() > HEAD_BYTES {
         return Some(head.len() - before);
     }
     let mut from = before.saturating_sub(3);

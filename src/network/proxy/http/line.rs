@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{BUFFER, HEADERS};
+use super::{BUFFER, HEAD_BYTES, HEADERS};
 use crate::network::proxy::gate::Route;
 use crate::network::proxy::upstream::Via;
 
@@ -54,7 +54,11 @@ impl Line {
 
     async fn to(end: LineEnd, stream: TcpStream) -> io::Result<Self> {
         let mut builder = Builder::new();
-        builder.preserve_header_case(true).max_buf_size(BUFFER).max_header_size(BUFFER).max_headers(HEADERS);
+        builder
+            .preserve_header_case(true)
+            .max_buf_size(BUFFER)
+            .max_header_size(HEAD_BYTES)
+            .max_headers(HEADERS);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         let driver = AbortOnDropHandle::new(tokio::spawn(connection.with_upgrades()));
         Ok(Self { sender, end, _driver: driver })

@@ -27,8 +27,10 @@ use super::visit::Visit;
 
 /// How long the head of a request may take, and how long a connection may wait for one.
 const HEAD_LIMIT: Duration = Duration::from_secs(60);
-/// The largest head, and what is read at a time.
-const BUFFER: usize = 64 << 10;
+/// The largest head.
+const HEAD_BYTES: usize = 64 << 10;
+/// What is read of a body at a time, if so much is there.
+const BUFFER: usize = 256 << 10;
 /// The most headers of a message.
 const HEADERS: usize = 128;
 
@@ -62,7 +64,7 @@ fn builder() -> Builder {
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_LIMIT)
         .max_buf_size(BUFFER)
-        .max_header_size(BUFFER)
+        .max_header_size(HEAD_BYTES)
         .max_headers(HEADERS)
         .preserve_header_case(true)
         .auto_date_header(false);
