@@ -5,7 +5,7 @@ pub(super) const FILE_BYTES: u64 = 1 << 20;
 /// Bytes of file contents that one root may deliver.
 pub(super) const ROOT_BYTES: usize = 16 << 20;
 /// Bytes of JSON that the files and warnings of one answer may take: a message has 64 MiB.
-pub(super) const ANSWER_BYTES: usize = 60 << 20;
+pub const MAX_ROOTS_BYTES: usize = 60 << 20;
 
 /// What JSON needs around a file.
 const FILE_FRAME: usize = 64;
@@ -20,7 +20,7 @@ impl AnswerAllowance {
     /// Takes room for a text at a URI. Nothing is taken if it does not fit.
     pub(super) fn take(&self, uri: &str, text: &str) -> bool {
         let bytes = FILE_FRAME + uri.len() + encoded_len(text);
-        let more = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= ANSWER_BYTES);
+        let more = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= MAX_ROOTS_BYTES);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_takes_nothing() {
         let answer = AnswerAllowance::default();
-        let half = "x".repeat(ANSWER_BYTES / 2 - 2 * FILE_FRAME);
+        let half = "x".repeat(MAX_ROOTS_BYTES / 2 - 2 * FILE_FRAME);
         assert!(answer.take("", &half) && answer.take("", &half));
         let taken = answer.taken();
         assert!(!answer.take("", &half));

@@ -5,7 +5,7 @@
 //! one request to the next, so an edit is in the next answer. Every path is opened under the sandbox of its root.
 //!
 //! Bounds: a scan ends at `scan::MAX_DIRECTORIES` and `scan::MAX_ENTRIES`; the files of a root weigh
-//! `allowance::ROOT_BYTES` at most, those of an answer `allowance::ANSWER_BYTES`; `PARALLEL_ROOTS` are read at a time. Work
+//! `allowance::ROOT_BYTES` at most, those of an answer `allowance::MAX_ROOTS_BYTES`; `PARALLEL_ROOTS` are read at a time. Work
 //! that nobody waits for any more ends at its next directory.
 
 mod allowance;
@@ -25,8 +25,10 @@ use std::sync::{Arc, OnceLock};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use self::allowance::AnswerAllowance;
+pub use self::allowance::MAX_ROOTS_BYTES;
 pub use self::error::DiscoveryError;
 use self::inventory::Homes;
+pub use self::inventory::MAX_INVENTORY_BYTES;
 use self::place::Place;
 use self::stop::{Stop, StopOnDrop};
 use crate::fs::{FsError, Purpose, Scope};

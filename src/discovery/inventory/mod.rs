@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use self::entries::{Described, describe_skills};
 use self::plugins::Installed;
+pub use self::room::MAX_INVENTORY_BYTES;
 use self::room::{Loss, Room};
 use super::allowance::AnswerAllowance;
 use super::bundle::{self, Bundle};

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Plugins and skills that an inventory has at most.
 const MAX_CAPABILITIES: usize = 2_048;
 /// Bytes of JSON that an inventory has at most.
-const MAX_BYTES: usize = 4_194_304;
+pub const MAX_INVENTORY_BYTES: usize = 4_194_304;
 /// Warnings that an inventory has at most.
 const MAX_WARNINGS: usize = 64;
 /// What of the bytes is kept for warnings and frames.
@@ -42,7 +42,7 @@ impl Default for Room {
     fn default() -> Self {
         Self {
             capabilities: MAX_CAPABILITIES,
-            bytes: MAX_BYTES - RESERVED,
+            bytes: MAX_INVENTORY_BYTES - RESERVED,
             is_over: false,
             losses: Vec::new(),
         }
@@ -96,8 +96,8 @@ mod tests {
     #[test]
     fn a_large_one_does_not_keep_small_ones_out() {
         let mut room = Room::default();
-        assert!(room.admit(&"x".repeat(MAX_BYTES / 2)));
-        assert!(!room.admit(&"x".repeat(MAX_BYTES / 2)));
+        assert!(room.admit(&"x".repeat(MAX_INVENTORY_BYTES / 2)));
+        assert!(!room.admit(&"x".repeat(MAX_INVENTORY_BYTES / 2)));
         assert!(room.admit(&"small"));
         assert!(!room.is_exhausted());
         assert_eq!(room.into_warnings(), [SIZE]);
@@ -118,7 +118,7 @@ mod tests {
         for _ in 0..100 {
             room.lose(Loss::Locations, format_args!("x"));
         }
-        room.admit(&"x".repeat(MAX_BYTES));
+        room.admit(&"x".repeat(MAX_INVENTORY_BYTES));
         let warnings = room.into_warnings();
         assert_eq!((warnings.len(), warnings[0].as_str()), (MAX_WARNINGS, SIZE));
         let bytes = serde_json::to_vec(&warnings).unwrap().len();

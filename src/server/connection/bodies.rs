@@ -88,7 +88,7 @@ impl Bodies {
     pub(super) fn answered(&mut self, stream: Option<Stream>) {
         self.unanswered -= 1;
         match stream {
-            Some(Stream { id, body: Some((body, seat)) }) => self.start(id, body, seat),
+            Some(Stream { id, body: Some(body) }) => self.start(id, *body),
             Some(Stream { id, body: None }) => {
                 self.active.remove(&id);
             }
@@ -96,7 +96,7 @@ impl Bodies {
         }
     }
 
-    fn start(&mut self, stream: String, body: StreamedBody, seat: Seat) {
+    fn start(&mut self, stream: String, (body, seat): (StreamedBody, Seat)) {
         while self.tasks.try_join_next().is_some() {}
         let (room, memory, sender) = (Arc::clone(&self.room), Arc::clone(&self.memory), self.sender.clone());
         let sink = Sink { stream, seq: 0, room, memory, sender };

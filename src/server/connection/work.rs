@@ -14,7 +14,7 @@ use super::bodies::Seat;
 use super::calls::Call;
 use super::order::{Before, Key, Place};
 use super::ticket::Ticket;
-use crate::discovery::Discovery;
+use crate::discovery::{Discovery, MAX_INVENTORY_BYTES, MAX_ROOTS_BYTES};
 use crate::environment_config::EnvironmentConfig;
 use crate::error_map::{IntoErrorObject, ProcessCallError};
 use crate::fs::{FileSystem, FsError, MAX_BLOCK_BYTES, MAX_WATCHED_PATHS, Watch};
@@ -100,7 +100,7 @@ pub(super) enum DoneKind {
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) id: String,
-    pub(super) body: Option<(StreamedBody, Seat)>,
+    pub(super) body: Option<Box<(StreamedBody, Seat)>>,
 }
 
 /// What requests work with.
@@ -259,17 +259,21 @@ async fn on_files(ticket: &Ticket, call: Call, tools: Tools) -> Reply {
         }
         Call::RootsDiscover(params) => {
             let room = Arc::clone(&tools.discoveries).acquire_owned().await.ok();
+            let memory = reserve(2 * MAX_ROOTS_BYTES, &tools.memory).await;
             let (outcome, size) = match tools.discovery.roots(params).await {
                 Ok((found, size)) => (Ok(found), size),
                 Err(error) => (Err(error), 0),
             };
-            Reply { _room: room, ..encode_sized(ticket, outcome, size, answers::success).await.into() }
+            let text = encode_sized(ticket, outcome, size, answers::success).await;
+            Reply { _room: room, memory, ..Reply::from(text) }
         }
         Call::Discover(request) => {
             let room = Arc::clone(&tools.discoveries).acquire_owned().await.ok();
+            let memory = reserve(2 * MAX_INVENTORY_BYTES, &tools.memory).await;
             let outcome = tools.discovery.inventory(request).await;
             let size = outcome.as_ref().map_or(0, |found| found.plugins.len() * PLUGIN_BYTES);
-            Reply { _room: room, ..encode_sized(ticket, outcome, size, answers::success).await.into() }
+            let text = encode_sized(ticket, outcome, size, answers::success).await;
+            Reply { _room: room, memory, ..Reply::from(text) }
         }
         other => {
             tracing::error!(method = other.method(), "a call reached the wrong hands");
@@ -280,8 +284,11 @@ async fn on_files(ticket: &Ticket, call: Call, tools: Tools) -> Reply {
 
 /// Reserves what an answer with so many bytes and their base64 takes, where memory is limited.
 async fn for_answer(bytes: u64, memory: &Arc<MemoryBudget>) -> Option<Held> {
+    reserve(usize::try_from(bytes.saturating_mul(7) / 3).unwrap_or(usize::MAX), memory).await
+}
+
+async fn reserve(bytes: usize, memory: &Arc<MemoryBudget>) -> Option<Held> {
     memory.limit()?;
-    let bytes = usize::try_from(bytes.saturating_mul(7) / 3).unwrap_or(usize::MAX);
     Some(memory.reserve(bytes).await)
 }
 
@@ -429,7 +436,7 @@ pub(super) async fn http(ticket: Ticket, params: RequestParams, tools: Tools, se
         }
     };
     let (reply, body) = guarded(&ticket, work).await;
-    let stream = stream.map(|id| Stream { id, body: body.map(|body| (body, seat)) });
+    let stream = stream.map(|id| Stream { id, body: body.map(|body| Box::new((body, seat))) });
     Done { reply, kind: DoneKind::Http(stream) }
 }
 
