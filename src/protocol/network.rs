@@ -68,16 +68,16 @@ pub struct NetworkProxyLaunch {
     /// What it lets through.
     pub proxy: ProxySettings,
     /// For log events only.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit_metadata: Option<AuditMetadata>,
     /// For log events only.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment_id: Option<String>,
     /// For log events only.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution_id: Option<String>,
     /// Milliseconds that the client has for its decision. Absent: it is not asked.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_decision_timeout_ms: Option<NonZeroU64>,
 }
 
@@ -98,10 +98,10 @@ pub struct ProxySettings {
     /// Everything, or reading only.
     pub mode: ProxyMode,
     /// Rules by patterns of hosts.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domains: Option<BTreeMap<String, DomainAccess>>,
     /// Absolute paths. Without effect on Linux.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unix_sockets: Option<BTreeMap<String, UnixSocketAccess>>,
     /// Loopback and private destinations need no literal rule.
     pub allow_local_binding: bool,
@@ -112,10 +112,10 @@ pub struct ProxySettings {
     #[serde(default)]
     pub transparent_tcp: bool,
     /// Stand-ins for credentials.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub credential_masking: bool,
     /// Kinds of credentials, by name.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub credential_providers: BTreeMap<String, Value>,
 }
 
@@ -156,14 +156,23 @@ pub enum UnixSocketAccess {
 #[serde(rename_all = "camelCase", default)]
 #[expect(missing_docs, reason = "labels without meaning to this server")]
 pub struct AuditMetadata {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub app_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub user_account_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_mode: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub originator: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub user_email: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub terminal_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub slug: Option<String>,
 }
 

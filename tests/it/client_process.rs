@@ -242,12 +242,21 @@ async fn params_are_carried_unchanged() {
             "entries": [{"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}]}},
         "cwd": "file:///work", "workspaceRoots": [], "windowsSandboxLevel": "disabled", "useLegacyLandlock": false
     });
+    let proxy = json!({
+        "proxy": {
+            "enabled": true, "enableSocks5": true, "enableSocks5Udp": false, "allowUpstreamProxy": true,
+            "dangerouslyAllowAllUnixSockets": false, "mode": "limited", "domains": {"*.a.test": "allow"},
+            "unixSockets": {"/run/a": "deny"}, "allowLocalBinding": false, "reviewDomains": [],
+            "transparentTcp": false
+        },
+        "auditMetadata": {"conversationId": "c"}, "environmentId": "e", "policyDecisionTimeoutMs": 7
+    });
     let params = json!({
         "processId": "p", "metadata": {"toolCallId": "c"}, "argv": ["a", ""], "cwd": "file:///my%20repo",
         "envPolicy": {"inherit": "core", "ignoreDefaultExcludes": true, "exclude": ["A*"], "set": {"B": "1"},
             "includeOnly": []},
         "env": {"C": "2"}, "tty": true, "pipeStdin": false, "arg0": "zero", "sandbox": sandbox,
-        "enforceManagedNetwork": true, "managedNetwork": null, "networkProxy": {"proxy": {"mode": "full"}},
+        "enforceManagedNetwork": true, "managedNetwork": null, "networkProxy": proxy,
         "shellSnapshot": {"scopeId": "s", "shell": {"name": "sh", "path": "/bin/sh"}}
     });
     let exec = serde_json::from_value(params.clone()).unwrap();
