@@ -7,6 +7,7 @@ mod error;
 mod events;
 mod files;
 mod http;
+mod within;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub use self::http::{
     HttpBody, HttpClient, HttpRequest, HttpResponse, RedirectPolicy, RequestHeader, ResponseHeader,
     StreamedHttpResponse,
 };
+pub use self::within::{DeadlineExceeded, Within};
 use crate::protocol::process::{
     AccountedRead, ExecParams, ExitReason, ListResponse, LostOutput, OutputTotals, ProcessId, ProcessSignal,
     ReadResponse, SandboxType, SignalTarget, StartOptions, TerminalSize, WriteResponse,

@@ -12,6 +12,10 @@ use crate::path_uri::PathUri;
 use crate::protocol::environment::{Capabilities, EnvironmentInfo};
 use crate::protocol::process::ShellInfo;
 
+/// The release of the protocol's first server whose contract this one keeps, and as build metadata its own. Clients compare
+/// it with releases of that server before they use what is newer.
+const EXECUTOR_VERSION: &str = concat!("0.171.0+", env!("CARGO_PKG_NAME"), ".", env!("CARGO_PKG_VERSION"));
+
 /// The account of this process, as far as the system knows it.
 #[derive(Debug, Default)]
 struct Account {
@@ -32,7 +36,7 @@ pub fn gather(variable: impl Fn(&str) -> Option<OsString>, snapshots: bool) -> E
     };
     EnvironmentInfo {
         shell: shell(account.shell.as_deref()),
-        executor_version: env!("CARGO_PKG_VERSION").to_owned(),
+        executor_version: EXECUTOR_VERSION.to_owned(),
         provider_id: Some(provider_id()),
         cwd: cwd.as_deref().and_then(uri),
         user_home_dir: home.as_deref().and_then(uri),
@@ -48,6 +52,10 @@ pub fn gather(variable: impl Fn(&str) -> Option<OsString>, snapshots: bool) -> E
 /// True is a promise: only what works.
 fn capabilities(snapshots: bool) -> Capabilities {
     Capabilities {
+        network_proxy_launch: true,
+        network_proxy_review_domains: true,
+        capability_discovery_sandbox: true,
+        capability_discovery_v2: true,
         fs_watch_missing: true,
         environment_config_read: true,
         http_header_env_vars: true,
@@ -138,6 +146,13 @@ mod tests {
             let shell = shell(login.map(Path::new));
             assert!(access(shell.path.as_str(), Access::EXEC_OK).is_ok(), "{shell:?}");
         }
+    }
+
+    #[test]
+    fn the_version_is_comparable_and_names_this_program() {
+        let version = semver::Version::parse(EXECUTOR_VERSION).unwrap();
+        assert_eq!((version.major, version.minor, version.patch), (0, 171, 0));
+        assert_eq!(version.build.as_str(), concat!("exec-server.", env!("CARGO_PKG_VERSION")));
     }
 
     #[test]

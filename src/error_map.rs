@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use crate::discovery::DiscoveryError;
 use crate::environment_config::ConfigReadError;
 use crate::fs::{ErrorClass, FsError};
 use crate::http_request::{FailureKind, HttpError};
@@ -36,9 +37,6 @@ impl IntoErrorObject for StartError {
                     StartFailureKind::Other => "spawnFailed",
                 };
                 ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": kind }))
-            }
-            Self::NotAvailable(_) => {
-                ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": "sandboxUnavailable" }))
             }
             Self::Sandbox(error) => {
                 let (code, data) = sandbox(&error);
@@ -97,6 +95,16 @@ impl IntoErrorObject for ConfigReadError {
     fn into_error_object(self) -> ErrorObject {
         let code = if self.is_invalid_params() { code::INVALID_PARAMS } else { code::INTERNAL };
         ErrorObject::new(code, self.to_string())
+    }
+}
+
+impl IntoErrorObject for DiscoveryError {
+    fn into_error_object(self) -> ErrorObject {
+        match self {
+            Self::TooManyRoots(_) => ErrorObject::new(code::INVALID_REQUEST, self.to_string()),
+            Self::Sandbox(error) => error.into_error_object(),
+            Self::Interrupted(_) => ErrorObject::new(code::INTERNAL, self.to_string()),
+        }
     }
 }
 

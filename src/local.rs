@@ -4,16 +4,19 @@
 //! the backend and end when it and all handles of its processes are gone.
 
 mod config;
+mod discovery;
 mod files;
 mod http;
 
 use std::future::poll_fn;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 pub use self::config::read_config;
+pub use self::discovery::{discover_capabilities, discover_capability_roots};
 pub use self::files::LocalFileSystem;
 pub use self::http::LocalHttpClient;
 use crate::backend::{
@@ -21,6 +24,8 @@ use crate::backend::{
     ExecServerError, OutputAccounting, Result, StartedExecProcess,
 };
 use crate::error_map::{IntoErrorObject, ProcessCallError};
+use crate::network::proxy::site::Site;
+use crate::network::proxy::upstream::UpstreamSettings;
 use crate::process::feed::Feed;
 use crate::process::log::{Event, Exit, Taken};
 use crate::process::{Process, ProcessError, WaitingBudget, WriteOutcome};
@@ -36,6 +41,8 @@ use crate::spawn::mark::ServerMark;
 
 /// Bytes of writes that may wait for processes that do not read.
 const WAITING_BYTES: usize = 16 << 20;
+/// Connections that a proxy of a process holds at a time.
+const PROXY_CONNECTIONS: usize = 512;
 /// Events are handed on in portions of this much output.
 const PORTION_BYTES: usize = 128 << 10;
 
@@ -73,10 +80,20 @@ impl LocalBackend {
     #[must_use]
     pub fn guarded(settings: ExecutorSettings, mark: ServerMark, sandboxes: Arc<Sandboxes>) -> Self {
         let grace = settings.grace;
-        let executor = Executor::new(settings, mark, std::env::vars_os().collect(), sandboxes);
+        let variable = |name: &str| std::env::var_os(name);
+        let upstream = UpstreamSettings { variable: Some(&variable), ..UpstreamSettings::default() };
+        let network = Arc::new(Site::new(PROXY_CONNECTIONS, upstream, Arc::default()));
+        let executor = Executor::new(settings, mark, std::env::vars_os().collect(), sandboxes, network);
         let session = Session::new("local", executor);
         let waiting = WaitingBudget::new(WAITING_BYTES);
         Self { owner: Arc::new(Owner { session, connection: ConnectionId::next(), waiting, grace }) }
+    }
+
+    /// A backend whose sandboxes are built by this program, or without one by this very program.
+    #[must_use]
+    pub fn with_sandbox_helper(helper: Option<PathBuf>) -> Self {
+        let sandboxes = Sandboxes::new(SandboxSettings { helper, ..SandboxSettings::default() });
+        Self::guarded(ExecutorSettings::default(), ServerMark::new(), sandboxes)
     }
 
     /// What its sandboxes share.

@@ -162,6 +162,19 @@ impl PathUri {
         Self::from_native_path(&self.to_native_path()?.join(path))
     }
 
+    /// The URI of an entry of the directory that this URI names; everything before the name stays as it is spelled. The
+    /// name is a single one that is neither empty nor `.` nor `..`, as directories list them.
+    #[must_use]
+    pub fn child(&self, name: &OsStr) -> Self {
+        let spelled =
+            format!("{}/{}", self.0.trim_end_matches('/'), percent_encode(name.as_bytes(), ENCODED));
+        let is_plain = spelled
+            .strip_prefix("file://")
+            .is_some_and(|path| !is_drive(path.as_bytes()) && !path.starts_with(OPAQUE));
+        let exact = || Self::from_native_path(&self.to_native_path().ok()?.join(name)).ok();
+        if is_plain { Self(spelled) } else { exact().unwrap_or(Self(spelled)) }
+    }
+
     /// The URI as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -283,6 +296,19 @@ mod tests {
     #[test_case("file:///%00/bad/path/L0M6L3g", "/C:/x"; "opaque")]
     fn names(uri: &str, path: &str) {
         assert_eq!(native_of(uri), Path::new(path));
+    }
+
+    #[test_case("file:///a%20b/", "c d", "file:///a%20b/c%20d"; "encodes the name alone")]
+    #[test_case("file:///%61", "%61", "file:///%61/%2561"; "keeps the spelling before it")]
+    #[test_case("file:///", "x", "file:///x"; "of the root directory")]
+    #[test_case("file:///", "C:", "file:///%00/bad/path/L0M6"; "that looks like a drive")]
+    #[test_case("file:///%00/bad/path/L0M6", "x", "file:///%00/bad/path/L0M6L3g"; "below one that does")]
+    fn children_are_spelled_behind_their_directory(directory: &str, name: &str, child: &str) {
+        let directory = PathUri::parse(directory).unwrap();
+        let found = directory.child(OsStr::new(name));
+        assert_eq!(found.as_str(), child);
+        assert_eq!(found.to_native_path().unwrap(), directory.to_native_path().unwrap().join(name));
+        assert_eq!(PathUri::parse(child).unwrap(), found);
     }
 
     #[test]

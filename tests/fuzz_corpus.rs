@@ -116,8 +116,28 @@ fn env_pattern() {
 }
 
 #[test]
+fn capability() {
+    replay("capability", checks::capability, OFFSPRING);
+}
+
+#[test]
 fn hosts() {
     replay("hosts", checks::hosts, OFFSPRING);
+}
+
+#[test]
+fn egress() {
+    replay("egress", checks::egress, OFFSPRING);
+}
+
+#[test]
+fn request_head() {
+    replay("request_head", checks::request_head, OFFSPRING);
+}
+
+#[test]
+fn socks() {
+    replay("socks", checks::socks, OFFSPRING);
 }
 
 #[test]

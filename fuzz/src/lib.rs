@@ -3,13 +3,15 @@
 
 use std::path::{Component, Path};
 
-use exec_server::fuzzing;
+use exec_server::fuzzing::{self, SocksMessage};
 use exec_server::path_uri::PathUri;
+use exec_server::policy::egress::{EgressRules, Judgement, Refusal};
 use exec_server::policy::hosts::{Denial, Host, HostPattern, embedded_ipv4, is_public};
 use exec_server::policy::{Files, Policy, Surroundings};
 use exec_server::process::env::Pattern;
 use exec_server::protocol::code;
 use exec_server::protocol::envelope::{Message, OutgoingRequest, RequestId};
+use exec_server::protocol::network::{DomainAccess, ProxyMode, ProxySettings};
 use exec_server::protocol::salvage;
 use exec_server::protocol::sandbox::SandboxContext;
 use serde_json::Value;
@@ -57,6 +59,23 @@ pub fn path_uri(input: &[u8]) {
     }
 }
 
+/// Input: a file of a plugin or a skill. What is told of it is one line each and not too long; a declared file is below its
+/// plugin.
+pub fn capability(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let (head, tools, paths) = fuzzing::capability(text);
+    for line in head.iter().flatten().chain(&tools) {
+        assert_eq!(line, &line.split_whitespace().collect::<Vec<_>>().join(" "), "{text:?}");
+    }
+    assert!(tools.iter().all(|tool| !tool.is_empty() && tool.chars().count() <= 1_024), "{text:?}");
+    if let Some([name, description, _]) = head {
+        assert!(!name.is_empty() && name.chars().count() <= 64 && !description.is_empty(), "{text:?}");
+    }
+    for name in paths.iter().flatten() {
+        assert!(!matches!(name.as_str(), "" | "." | "..") && !name.contains(['/', '\0']), "{text:?}");
+    }
+}
+
 /// Input: a pattern, a line end, a host. A host comes back from its own form and is a pattern of itself alone; what
 /// matches an address of IPv4 matches it in its forms of IPv6 too, and those are public if it is.
 pub fn hosts(input: &[u8]) {
@@ -83,6 +102,125 @@ pub fn hosts(input: &[u8]) {
         assert_eq!(embedded_ipv4(translated), Some(address));
         assert_eq!(is_public(translated.into()), is_public(address.into()));
         assert_eq!(pattern.matches(&std::net::IpAddr::V6(translated).into()), matches);
+    }
+}
+
+/// Input: a pattern, a line end, a host, a line end, an address. A rule that allows everything opens what is public and
+/// nothing else; one that denies a host denies it in every disguise and under every name; one that allows an address opens
+/// that address.
+pub fn egress(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let mut lines = text.splitn(3, '\n');
+    let (Some(pattern), Some(host), address) = (lines.next(), lines.next(), lines.next()) else { return };
+    let Ok(host) = host.parse::<Host>() else { return };
+    let open = egress_rules(&[("*", DomainAccess::Allow)], false);
+    let is_local = match &host {
+        Host::Address(address) => !is_public(*address),
+        Host::Name(name) => name == "localhost",
+    };
+    assert_eq!(open.judge(&host) == Judgement::Allowed, !is_local, "{host}");
+    let found: Vec<std::net::IpAddr> = address.and_then(|text| text.parse().ok()).into_iter().collect();
+    if let (Host::Name(_), false) = (&host, is_local)
+        && open.check_addresses(&host, &found).is_ok()
+    {
+        assert!(!found.is_empty() && found.iter().all(|address| is_public(*address)), "{host} {found:?}");
+    }
+    if !pattern.parse::<HostPattern>().is_ok_and(|pattern| !pattern.is_everything()) {
+        return;
+    }
+    let denying = egress_rules(&[("*", DomainAccess::Allow), (pattern, DomainAccess::Deny)], true);
+    let is_denied = |host: &Host| denying.judge(host) == Judgement::Refused(Refusal::Denied);
+    for address in found {
+        let address_denied = is_denied(&address.into());
+        assert_eq!(
+            denying.check_addresses(&host, &[address]).is_err(),
+            address_denied,
+            "{pattern} {address}"
+        );
+        if let std::net::IpAddr::V4(inner) = address {
+            assert_eq!(is_denied(&std::net::IpAddr::V6(inner.to_ipv6_mapped()).into()), address_denied);
+        }
+    }
+    let allowing = egress_rules(&[(pattern, DomainAccess::Allow)], false);
+    if is_local && allowing.judge(&host) == Judgement::Allowed {
+        assert_eq!(pattern.parse(), Ok(host), "a rule opens something else that is local");
+    }
+}
+
+fn egress_rules(domains: &[(&str, DomainAccess)], allow_local_binding: bool) -> EgressRules {
+    let settings = ProxySettings {
+        enabled: true,
+        enable_socks5: true,
+        enable_socks5_udp: true,
+        allow_upstream_proxy: false,
+        dangerously_allow_all_unix_sockets: false,
+        mode: ProxyMode::Full,
+        domains: Some(domains.iter().map(|(text, access)| ((*text).to_owned(), *access)).collect()),
+        unix_sockets: None,
+        allow_local_binding,
+        review_domains: Vec::new(),
+        transparent_tcp: false,
+        credential_masking: false,
+        credential_providers: std::collections::BTreeMap::new(),
+    };
+    match EgressRules::new(&settings) {
+        Ok(rules) => rules,
+        Err(error) => panic!("a pattern is none in a rule: {error}"),
+    }
+}
+
+/// Input: a length of pieces, and a stream of requests. Whether a request has two readings does not depend on the pieces;
+/// the first is found if it has both headers. Its target is a host and a port in one form, and `Host` does not change it.
+pub fn request_head(input: &[u8]) {
+    let Some((piece, stream)) = input.split_first() else { return };
+    let whole = fuzzing::request_with_two_readings(std::iter::once(stream));
+    let in_pieces = fuzzing::request_with_two_readings(stream.chunks(usize::from(*piece) + 1));
+    assert_eq!(whole, in_pieces, "the pieces matter");
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut request = httparse::Request::new(&mut headers);
+    let Ok(httparse::Status::Complete(_)) = request.parse(stream) else { return };
+    let has = |name: &str| request.headers.iter().any(|header| header.name.eq_ignore_ascii_case(name));
+    assert_eq!(whole == 1, has("content-length") && has("transfer-encoding"), "the first request");
+    let hosts: Vec<(&str, &[u8])> = request
+        .headers
+        .iter()
+        .filter(|header| header.name.eq_ignore_ascii_case("host"))
+        .map(|header| ("host", header.value))
+        .collect();
+    let target = request.path.unwrap_or_default();
+    let Some((host, port)) = fuzzing::request_target(target, &hosts) else { return };
+    assert!(!host.is_empty() && !host.contains(['@', '/', '[', ']', '\\']) && host.is_ascii(), "{host:?}");
+    if target.starts_with('/') {
+        return;
+    }
+    assert_eq!(fuzzing::request_target(target, &[]), Some((host, port)), "Host has changed the target");
+}
+
+/// Input: the bytes of a message. More bytes change nothing of what is said; a header comes back.
+pub fn socks(input: &[u8]) {
+    let whole = fuzzing::socks_messages(input);
+    for cut in 0..input.len() {
+        let parts = fuzzing::socks_messages(&input[..cut]);
+        for (part, whole) in parts.iter().zip(&whole) {
+            match part {
+                SocksMessage::Incomplete => assert!(cut < 263, "too much is waited for"),
+                // What comes behind an address of an unknown kind is not known to be a part of it.
+                SocksMessage::Complete(text, _) if text == "other" || text.ends_with("None") => {}
+                known => assert_eq!(known, whole, "more bytes change what is said"),
+            }
+        }
+    }
+    for message in whole {
+        assert!(!matches!(message, SocksMessage::Complete(_, used) if used > input.len()));
+    }
+    let Some((host, port, used)) = fuzzing::socks_datagram(input) else { return };
+    assert!(used <= input.len());
+    if let Ok(ip) = host.parse::<std::net::IpAddr>() {
+        let header = fuzzing::socks_header((ip, port).into());
+        assert_eq!(
+            fuzzing::socks_datagram(&header),
+            Some((ip.to_canonical().to_string(), port, header.len()))
+        );
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::within::DeadlineExceeded;
 use crate::protocol::code;
 use crate::protocol::envelope::ErrorObject;
 
@@ -57,6 +58,9 @@ pub enum ExecServerError {
     /// The server does not announce what the call needs.
     #[error("{0}")]
     Unsupported(String),
+    /// The time limit that the caller gave has passed.
+    #[error(transparent)]
+    DeadlineExceeded(DeadlineExceeded),
     /// A shared attempt to connect failed.
     #[error(transparent)]
     ConnectionAttempt(Arc<ExecServerError>),
@@ -72,6 +76,7 @@ impl From<ErrorObject> for ExecServerError {
 impl From<ExecServerError> for io::Error {
     fn from(error: ExecServerError) -> Self {
         let kind = match &error {
+            ExecServerError::DeadlineExceeded(_) => io::ErrorKind::TimedOut,
             ExecServerError::Server { code: code::NOT_FOUND, .. } => io::ErrorKind::NotFound,
             ExecServerError::Server { code: code::INVALID_REQUEST | code::INVALID_PARAMS, .. } => {
                 io::ErrorKind::InvalidInput

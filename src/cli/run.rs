@@ -82,7 +82,7 @@ impl Place {
                 local: Some(local),
             });
         };
-        let environment = Environment::create(Some(url), client::options(args.token_file.as_deref())?)?;
+        let environment = Environment::remote(&url, client::options(args.token_file.as_deref())?)?;
         let info = environment.info().await?;
         let base = info.cwd.as_ref().and_then(|cwd| cwd.to_native_path().ok()).unwrap_or_else(|| "/".into());
         Ok(Self {

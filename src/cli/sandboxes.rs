@@ -24,6 +24,7 @@ fn settings(config: &Config) -> SandboxSettings {
         backend: config.sandbox.backend.forced(),
         accepted_gaps: config.sandbox.accept_gaps.iter().map(|accepted| accepted.0).collect(),
         state_dir: None,
+        helper: None,
         credentials_dir: std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from),
     }
 }

@@ -27,6 +27,12 @@ pub struct ServeArgs {
     /// What enforces sandbox policies.
     #[arg(long, value_name = "BACKEND", value_parser = PossibleValuesParser::new(BackendChoice::WORDS))]
     pub sandbox_backend: Option<String>,
+    /// HTTP proxy, as HOST:PORT, for the TCP connections of managed SOCKS listeners.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub tcp_upstream_proxy: Option<String>,
+    /// Let private destinations of managed networking go through upstream proxies as well.
+    #[arg(long)]
+    pub proxy_private_ips_via_upstream: bool,
     /// Form of log lines on stderr.
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(LogFormat::WORDS))]
     pub log_format: Option<String>,
@@ -78,10 +84,13 @@ impl ServeArgs {
             ("--listen", "server.listen", &self.listen),
             ("--ws-token-sha256", "auth.token_sha256", &self.ws_token_sha256),
         ];
+        let private = self.proxy_private_ips_via_upstream.then(|| "true".to_owned());
         let words = [
             ("--concurrent-requests", "server.concurrent_requests", &self.concurrent_requests),
             ("--state-dir", "server.state_dir", &self.state_dir),
             ("--sandbox-backend", "sandbox.backend", &self.sandbox_backend),
+            ("--tcp-upstream-proxy", "network.tcp_upstream_proxy", &self.tcp_upstream_proxy),
+            ("--proxy-private-ips-via-upstream", "network.private_ips_via_upstream", &private),
             ("--log-format", "log.format", &self.log_format),
             ("--audit-log", "log.audit", &self.audit_log),
             ("--tls-cert", "tls.cert", &self.tls_cert),
@@ -141,6 +150,8 @@ mod tests {
             "server.state_dir" => ["--state-dir", "/x"],
             "sandbox.backend" => ["--sandbox-backend", "landlock"],
             "log.format" => ["--log-format", "json"],
+            "network.tcp_upstream_proxy" => ["--tcp-upstream-proxy", "proxy:3128"],
+            "network.private_ips_via_upstream" => ["--proxy-private-ips-via-upstream", "--log-format=text"],
             "log.audit" => ["--audit-log", "stderr"],
             _ => ["--set", "limits.processes=1"],
         };
@@ -150,6 +161,8 @@ mod tests {
             "server.state_dir",
             "sandbox.backend",
             "log.format",
+            "network.tcp_upstream_proxy",
+            "network.private_ips_via_upstream",
             "log.audit",
         ] {
             let settings = settings(&words(key)).unwrap();

@@ -1,13 +1,13 @@
 //! Where a server is, and what may be sent there.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use tokio_tungstenite::tungstenite::http::{HeaderValue, Uri};
 
 use super::ClientOptions;
 use crate::backend::{ExecServerError, Result};
+use crate::outbound::Endpoint;
 
 /// The destination of a connection, parsed and checked.
 #[derive(Debug, Clone)]
@@ -22,14 +22,14 @@ pub(super) struct Address {
 /// What to dial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// Host name or address without brackets, and port.
-    Tcp(String, u16),
+    /// A place on a network, or on this machine.
+    Network(Endpoint),
     /// A socket in the file system.
     Unix(PathBuf),
 }
 
 impl Address {
-    /// Parses `ws://host[:port][/path]` or `unix:/path`.
+    /// Parses `ws://host[:port][/path]`, `wss://host[:port][/path]` or `unix:/path`.
     ///
     /// # Errors
     /// [`ExecServerError::Protocol`] with what is wrong and what would be right.
@@ -37,16 +37,12 @@ impl Address {
         if let Some(path) = url.strip_prefix("unix:") {
             return Self::unix(path);
         }
-        if url.starts_with("wss://") {
-            return refuse(
-                "wss:// destinations are not supported yet: use ws:// through a local TLS proxy".into(),
-            );
-        }
-        if !url.starts_with("ws://") {
+        let tls = url.starts_with("wss://");
+        if !tls && !url.starts_with("ws://") {
             return refuse(format!("the server URL `{url}` must start with ws://, wss:// or unix:/"));
         }
         match url.parse::<Uri>() {
-            Ok(uri) => Self::tcp(&uri),
+            Ok(uri) => Self::network(&uri, tls),
             Err(error) => refuse(format!("the server URL `{url}` is not a valid URL: {error}")),
         }
     }
@@ -60,24 +56,25 @@ impl Address {
         Ok(Self { target: Target::Unix(path.into()), host: "localhost".into(), path: "/".into() })
     }
 
-    fn tcp(uri: &Uri) -> Result<Self> {
+    fn network(uri: &Uri, tls: bool) -> Result<Self> {
         let Some(host) = uri.host().filter(|host| !host.is_empty()) else {
             return refuse(format!("the server URL `{uri}` names no host"));
         };
         let port = uri.port_u16();
         let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let default = if tls { 443 } else { 80 };
         Ok(Self {
-            target: Target::Tcp(name, port.unwrap_or(80)),
+            target: Target::Network(Endpoint { host: name, port: port.unwrap_or(default), tls }),
             host: port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")),
             path: uri.path_and_query().map_or_else(|| "/".to_owned(), absolute),
         })
     }
 
-    /// Whether what is sent there stays on this machine.
-    fn is_local(&self) -> bool {
+    /// Whether nobody between here and there can read what is sent.
+    fn is_private(&self) -> bool {
         match &self.target {
             Target::Unix(_) => true,
-            Target::Tcp(host, _) => is_loopback(host),
+            Target::Network(endpoint) => endpoint.tls || endpoint.is_loopback(),
         }
     }
 }
@@ -87,20 +84,14 @@ fn absolute(path: &tokio_tungstenite::tungstenite::http::uri::PathAndQuery) -> S
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
-fn is_loopback(host: &str) -> bool {
-    host.eq_ignore_ascii_case("localhost")
-        || host.parse().is_ok_and(|address: Ipv4Addr| address.is_loopback())
-        || host.parse().is_ok_and(|address: Ipv6Addr| address.is_loopback())
-}
-
 /// Without user info and query, which may be secrets.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.target {
             Target::Unix(path) => write!(f, "unix:{}", path.display()),
-            Target::Tcp(..) => {
+            Target::Network(endpoint) => {
                 let path = self.path.split('?').next().unwrap_or_default();
-                write!(f, "ws://{}{}", self.host, path.trim_end_matches('/'))
+                write!(f, "{}://{}{}", endpoint.scheme(), self.host, path.trim_end_matches('/'))
             }
         }
     }
@@ -121,7 +112,7 @@ impl Headers {
     /// that they would reach in clear text over a network.
     pub(super) fn new(options: &ClientOptions, address: &Address) -> Result<Self> {
         let wanted = options.bearer_token.is_some() || options.request_id.is_some();
-        if wanted && !address.is_local() {
+        if wanted && !address.is_private() {
             return refuse(format!(
                 "headers would travel to {address} in clear text: use a wss:// URL or a loopback address"
             ));
@@ -159,12 +150,14 @@ mod tests {
 
     #[test_case("ws://127.0.0.1:8765", "127.0.0.1", 8765, "127.0.0.1:8765", "/")]
     #[test_case("ws://host", "host", 80, "host", "/")]
+    #[test_case("wss://host/x", "host", 443, "host", "/x")]
     #[test_case("ws://u:p@host:1/a/../b?t=1#f", "host", 1, "host:1", "/a/../b?t=1")]
     #[test_case("ws://host:1?t=1", "host", 1, "host:1", "/?t=1")]
     #[test_case("ws://[::1]:9/", "::1", 9, "[::1]:9", "/")]
     fn network_urls(url: &str, name: &str, port: u16, host: &str, path: &str) {
         let address = Address::parse(url).unwrap();
-        assert_eq!(address.target, Target::Tcp(name.into(), port));
+        let tls = url.starts_with("wss");
+        assert_eq!(address.target, Target::Network(Endpoint { host: name.into(), port, tls }));
         assert_eq!((address.host.as_str(), address.path.as_str()), (host, path));
     }
 
@@ -175,7 +168,7 @@ mod tests {
         assert_eq!(address.to_string(), "unix:/run/x.sock");
     }
 
-    #[test_case("wss://host:1", "not supported yet")]
+    #[test_case("WSS://host:1", "must start with")]
     #[test_case("http://host:1", "must start with")]
     #[test_case("WS://host:1", "must start with")]
     #[test_case("unix:relative", "absolute")]
@@ -201,6 +194,7 @@ mod tests {
     #[test_case("ws://LOCALHOST:1", true)]
     #[test_case("ws://127.9.9.9:1", true)]
     #[test_case("ws://[::1]:1", true)]
+    #[test_case("wss://box:1", true; "by TLS")]
     #[test_case("unix:/s", true)]
     #[test_case("ws://0.0.0.0:1", false)]
     #[test_case("ws://10.0.0.1:1", false)]

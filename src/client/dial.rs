@@ -1,4 +1,4 @@
-//! Opens a transport: connect, then the upgrade to WebSocket.
+//! Opens a transport over a socket: connect, then the upgrade to WebSocket.
 
 use std::io;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::error::Error;
 use tokio_tungstenite::tungstenite::handshake::client::{Request, generate_key};
@@ -15,6 +15,7 @@ use tokio_tungstenite::tungstenite::http::StatusCode;
 
 use super::address::{Address, Headers, Target};
 use crate::backend::{ExecServerError, Result};
+use crate::outbound::{ConnectError, HttpClientFactory, Stream};
 use crate::rpc::Transport;
 use crate::rpc::websocket::WebSocket;
 
@@ -25,24 +26,32 @@ use crate::rpc::websocket::WebSocket;
 pub(super) async fn dial(
     address: &Address,
     headers: &Headers,
+    outbound: &HttpClientFactory,
     limit: Duration,
 ) -> Result<Box<dyn Transport>> {
-    match timeout(limit, connect(address, headers)).await {
-        Ok(Ok(transport)) => Ok(transport),
-        Ok(Err(error)) => Err(describe(error, address)),
+    match timeout(limit, open(address, headers, outbound)).await {
+        Ok(outcome) => outcome,
         Err(_) => Err(ExecServerError::ConnectTimeout { url: address.to_string(), limit }),
     }
 }
 
-async fn connect(address: &Address, headers: &Headers) -> Result<Box<dyn Transport>, Error> {
-    let request = request(address, headers)?;
-    match &address.target {
-        Target::Tcp(host, port) => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await?;
-            stream.set_nodelay(true)?;
-            upgrade(stream, request).await
+async fn open(
+    address: &Address,
+    headers: &Headers,
+    outbound: &HttpClientFactory,
+) -> Result<Box<dyn Transport>> {
+    let stream = connect(&address.target, outbound).await.map_err(|error| no_stream(&error, address))?;
+    let upgraded = async { upgrade(stream, request(address, headers)?).await }.await;
+    upgraded.map_err(|error| no_upgrade(error, address))
+}
+
+async fn connect(target: &Target, outbound: &HttpClientFactory) -> Result<Stream, ConnectError> {
+    match target {
+        Target::Network(endpoint) => outbound.connect(endpoint).await,
+        Target::Unix(path) => {
+            let permit = outbound.permit("unix", "")?;
+            Ok(permit.guard(UnixStream::connect(path).await?))
         }
-        Target::Unix(path) => upgrade(UnixStream::connect(path).await?, request).await,
     }
 }
 
@@ -63,17 +72,22 @@ fn request(address: &Address, headers: &Headers) -> Result<Request, Error> {
     Ok(request.body(())?)
 }
 
-async fn upgrade<S>(stream: S, request: Request) -> Result<Box<dyn Transport>, Error>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
+async fn upgrade(stream: Stream, request: Request) -> Result<Box<dyn Transport>, Error> {
     let recorded = Recorded { stream, seen: BytesMut::new(), replaying: false };
     let (upgraded, _) = tokio_tungstenite::client_async(request, recorded).await?;
     let stream = upgraded.into_inner().replay_after_head();
     Ok(Box::new(WebSocket::client(stream).await))
 }
 
-fn describe(error: Error, address: &Address) -> ExecServerError {
+fn no_stream(error: &ConnectError, address: &Address) -> ExecServerError {
+    let status = match error {
+        ConnectError::Proxy { status, .. } => *status,
+        ConnectError::Policy(_) | ConnectError::Io(_) | ConnectError::Tls(_) => None,
+    };
+    ExecServerError::Connect { url: address.to_string(), reason: error.to_string(), status }
+}
+
+fn no_upgrade(error: Error, address: &Address) -> ExecServerError {
     let (reason, status) = match error {
         Error::Http(response) => {
             let status = response.status();

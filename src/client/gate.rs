@@ -1,12 +1,13 @@
 //! What a server does not announce is not sent to it.
 
-use serde_json::Value;
-
 use super::session::Session;
 use crate::backend::{ExecServerError, Result};
+use crate::policy::{Files, Policy, Surroundings};
+use crate::protocol::discovery::CapabilityRootDiscoverRequest;
 use crate::protocol::environment::Capabilities;
+use crate::protocol::network::ProxySettings;
 use crate::protocol::process::{ExecParams, StartOptions, StartParams};
-use crate::protocol::sandbox::{SandboxContext, WindowsSandboxLevel};
+use crate::protocol::sandbox::{SandboxContext, WindowsSandboxSelection};
 
 /// The params to send to this server.
 ///
@@ -37,7 +38,7 @@ fn is_plain(exec: &ExecParams, options: &StartOptions) -> bool {
 }
 
 fn wants_mxc(sandbox: Option<&SandboxContext>) -> bool {
-    sandbox.is_some_and(|sandbox| sandbox.windows_sandbox_level == WindowsSandboxLevel::Mxc)
+    sandbox.is_some_and(|sandbox| sandbox.windows_sandbox_selection == WindowsSandboxSelection::Mxc)
 }
 
 const NO_MXC: &str = "exec-server does not support the requested MXC Windows sandbox";
@@ -53,36 +54,75 @@ pub(super) fn admit_sandbox(sandbox: Option<&SandboxContext>, capabilities: &Cap
     Ok(())
 }
 
+/// Passes if the server can honour the sandboxes of all roots, or there is nothing to honour.
+///
+/// # Errors
+/// [`ExecServerError::Protocol`].
+pub(super) fn admit_roots(
+    roots: &[CapabilityRootDiscoverRequest],
+    capabilities: &Capabilities,
+) -> Result<()> {
+    if roots.iter().any(|root| wants_mxc(root.sandbox.as_ref())) && !capabilities.windows_mxc {
+        return refuse(NO_MXC);
+    }
+    let is_restricted =
+        |root: &CapabilityRootDiscoverRequest| root.sandbox.as_ref().is_some_and(restricts_reading);
+    if !capabilities.capability_discovery_sandbox && roots.iter().any(is_restricted) {
+        return refuse("exec-server does not support sandboxed capability discovery");
+    }
+    Ok(())
+}
+
+/// Whether something may not be read under a context. One that this side does not understand counts as such.
+fn restricts_reading(context: &SandboxContext) -> bool {
+    match Policy::of(context, &Surroundings::default()).map(|policy| policy.files) {
+        Ok(Files::Unlimited) => false,
+        Ok(Files::Limited(files)) => !files.reads_everything(),
+        Err(_) => true,
+    }
+}
+
+/// Passes if the server can be asked for an inventory under a sandbox.
+///
+/// # Errors
+/// [`ExecServerError::Protocol`].
+pub(super) fn admit_inventory(sandbox: Option<&SandboxContext>, capabilities: &Capabilities) -> Result<()> {
+    if !capabilities.capability_discovery_v2 {
+        return refuse(
+            "capability inventory is unavailable: the exec-server does not announce `capabilityDiscoveryV2`",
+        );
+    }
+    if wants_mxc(sandbox) && !capabilities.windows_mxc {
+        return refuse(NO_MXC);
+    }
+    Ok(())
+}
+
 fn check(exec: &ExecParams, options: &StartOptions, capabilities: &Capabilities) -> Result<()> {
     if wants_mxc(exec.sandbox.as_ref()) && !capabilities.windows_mxc {
         return refuse(NO_MXC);
     }
     if let Some(launch) = &exec.network_proxy {
-        check_proxy(launch, capabilities)?;
+        check_proxy(&launch.proxy, capabilities)?;
     }
     require(options.size.is_none() || capabilities.process_control, "a window size", "processControl")?;
     require(options.limits.is_none() || capabilities.process_limits, "process limits", "processLimits")
 }
 
-fn check_proxy(launch: &Value, capabilities: &Capabilities) -> Result<()> {
-    let proxy = &launch["proxy"];
-    let is_true = |member: &str| proxy[member] == Value::Bool(true);
+fn check_proxy(proxy: &ProxySettings, capabilities: &Capabilities) -> Result<()> {
     if !capabilities.network_proxy_launch {
         return refuse("selected exec-server does not support executor-local network proxy launches");
     }
-    let wants_review = proxy["reviewDomains"].as_array().is_some_and(|domains| !domains.is_empty());
-    if wants_review && !capabilities.network_proxy_review_domains {
+    if !proxy.review_domains.is_empty() && !capabilities.network_proxy_review_domains {
         return refuse("selected exec-server does not support managed network review domains");
     }
-    if is_true("transparentTcp") && !capabilities.network_proxy_transparent_tcp {
+    if proxy.transparent_tcp && !capabilities.network_proxy_transparent_tcp {
         return refuse("selected exec-server does not support managed network transparent TCP");
     }
-    if is_true("credentialMasking") && !capabilities.credential_masking {
+    if proxy.credential_masking && !capabilities.credential_masking {
         return refuse("selected exec-server does not support credential masking");
     }
-    let own_providers =
-        proxy["credentialProviders"].as_object().is_some_and(|providers| !providers.is_empty());
-    if own_providers && !capabilities.credential_masking_custom_providers {
+    if !proxy.credential_providers.is_empty() && !capabilities.credential_masking_custom_providers {
         return refuse("selected exec-server does not support credential providers defined by the client");
     }
     Ok(())
@@ -107,7 +147,7 @@ pub(super) fn require(announced: bool, wanted: &str, capability: &str) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
     use test_case::test_case;
 
     fn exec(extra: Value) -> ExecParams {
@@ -117,19 +157,28 @@ mod tests {
         serde_json::from_value(params).unwrap()
     }
 
+    fn proxied(extra: Value) -> Value {
+        let mut proxy = json!({
+            "enabled": true, "enableSocks5": true, "enableSocks5Udp": true, "allowUpstreamProxy": true,
+            "dangerouslyAllowAllUnixSockets": false, "mode": "full", "allowLocalBinding": false
+        });
+        proxy.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        json!({"networkProxy": {"proxy": proxy}})
+    }
+
     fn options(value: Value) -> StartOptions {
         serde_json::from_value(value).unwrap()
     }
 
-    #[test_case(json!({"networkProxy": {"proxy": {}}}), json!({}), "networkProxyLaunch",
+    #[test_case(proxied(json!({})), json!({}), "networkProxyLaunch",
         "does not support executor-local network proxy launches")]
-    #[test_case(json!({"networkProxy": {"proxy": {"reviewDomains": ["a.b"]}}}), json!({}), "networkProxyReviewDomains",
+    #[test_case(proxied(json!({"reviewDomains": ["a.b"]})), json!({}), "networkProxyReviewDomains",
         "does not support managed network review domains")]
-    #[test_case(json!({"networkProxy": {"proxy": {"transparentTcp": true}}}), json!({}), "networkProxyTransparentTcp",
+    #[test_case(proxied(json!({"transparentTcp": true})), json!({}), "networkProxyTransparentTcp",
         "does not support managed network transparent TCP")]
-    #[test_case(json!({"networkProxy": {"proxy": {"credentialMasking": true}}}), json!({}), "credentialMasking",
+    #[test_case(proxied(json!({"credentialMasking": true})), json!({}), "credentialMasking",
         "credential masking")]
-    #[test_case(json!({"networkProxy": {"proxy": {"credentialProviders": {"x": {}}}}}), json!({}),
+    #[test_case(proxied(json!({"credentialProviders": {"x": {}}})), json!({}),
         "credentialMaskingCustomProviders", "credential providers")]
     #[test_case(json!({"sandbox": {"permissions": {"type": "disabled"}, "windowsSandboxLevel": "mxc"}}), json!({}),
         "windowsMxc", "does not support the requested MXC Windows sandbox")]

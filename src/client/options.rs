@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::outbound::HttpClientFactory;
+
 /// How to connect, and how long to try.
 #[derive(Clone)]
 pub struct ClientOptions {
@@ -23,6 +25,8 @@ pub struct ClientOptions {
     pub ping_interval: Option<Duration>,
     /// A connection from which nothing came for this long after a ping is broken.
     pub ping_timeout: Duration,
+    /// By which proxies, under which network policy, trusting whom.
+    pub outbound: HttpClientFactory,
 }
 
 impl Default for ClientOptions {
@@ -36,6 +40,7 @@ impl Default for ClientOptions {
             recovery_timeout: Duration::from_secs(45),
             ping_interval: Some(Duration::from_secs(30)),
             ping_timeout: Duration::from_secs(60),
+            outbound: HttpClientFactory::default(),
         }
     }
 }
@@ -52,6 +57,7 @@ impl fmt::Debug for ClientOptions {
             .field("recovery_timeout", &self.recovery_timeout)
             .field("ping_interval", &self.ping_interval)
             .field("ping_timeout", &self.ping_timeout)
+            .field("outbound", &self.outbound)
             .finish()
     }
 }

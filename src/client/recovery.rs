@@ -55,6 +55,10 @@ async fn recover(weak: &Weak<Session>, reason: &str) -> Option<Ended> {
         let session = weak.upgrade()?;
         tracing::info!(session = session.id(), reason, "connection lost, resuming the session");
         session.begin_recovery();
+        if !session.destination.can_resume() {
+            session.fail(&format!("{reason}; the session of a program ends with it").into());
+            return None;
+        }
         session.destination.options.recovery_timeout
     };
     let mut last = None;

@@ -11,6 +11,7 @@ use super::connection::CallError;
 use super::gate;
 use super::handshake::Destination;
 use super::pending::Priority;
+use super::program::ProgramCommand;
 use super::session::{Link, Live, Session};
 use super::start;
 use crate::backend::{BoxFuture, ExecBackend, ExecServerError, Result, StartedExecProcess};
@@ -43,6 +44,20 @@ pub enum EnvironmentObservedStatus {
         /// Why, for people.
         error: String,
     },
+}
+
+/// How far an environment is from use, as far as that can be seen without touching it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readiness {
+    /// There is a connection.
+    Ready,
+    /// It was never used, or a connection is being made.
+    Starting,
+    /// A lost connection is being recovered.
+    Recovering,
+    /// The last attempt to connect failed, or the connection is lost for good: why, for people. The next use makes a new
+    /// attempt.
+    Failed(String),
 }
 
 /// Processes on a server. Clones share the connection.
@@ -87,9 +102,22 @@ impl RemoteBackend {
     /// [`ExecServerError::Protocol`] with what is wrong: the form of the URL, an empty token, a token for another
     /// machine without TLS.
     pub fn new(url: &str, options: ClientOptions) -> Result<Self> {
-        let destination = Arc::new(Destination::new(url, options)?);
+        Ok(Self::of(Destination::new(url, options)?))
+    }
+
+    /// A server that is started as a program at the first use, and again at the next use after it ended. Its processes
+    /// fail when it ends.
+    ///
+    /// # Errors
+    /// [`ExecServerError::Protocol`] for an empty program.
+    pub fn program(command: ProgramCommand, options: ClientOptions) -> Result<Self> {
+        Ok(Self::of(Destination::program(command, options)?))
+    }
+
+    fn of(destination: Destination) -> Self {
         let announced = watch::Sender::new(EnvironmentConnectionState::Disconnected);
-        Ok(Self { shared: Arc::new(Shared { destination, state: Mutex::default(), announced }) })
+        let destination = Arc::new(destination);
+        Self { shared: Arc::new(Shared { destination, state: Mutex::default(), announced }) }
     }
 
     /// Begins to connect and returns at once; nothing happens if a connection is there or being made. Needs a tokio
@@ -119,6 +147,21 @@ impl RemoteBackend {
     /// No connection; an executor that does not say.
     pub async fn info(&self) -> Result<EnvironmentInfo> {
         self.session().await?.info().await
+    }
+
+    /// How far it is from use. Nothing is dialled, asked or waited for.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        let state = self.shared.state();
+        match (&state.phase, &state.failure) {
+            (Phase::Open(session), _) => match session.link() {
+                Link::Connected(live) if !live.connection.has_ended() => Readiness::Ready,
+                Link::Connected(_) | Link::Recovering => Readiness::Recovering,
+                Link::Failed(why) => Readiness::Failed(why.to_string()),
+            },
+            (Phase::Idle, Some(failure)) => Readiness::Failed(failure.to_string()),
+            (Phase::Idle, None) | (Phase::Connecting(_), _) => Readiness::Starting,
+        }
     }
 
     /// Looks without connecting. Cancel-safe.

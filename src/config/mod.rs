@@ -22,13 +22,13 @@ pub use error::{ConfigError, Problem};
 pub use file::{ConfigFile, DEFAULT_PATH, FileError};
 pub use load::{Flag, OTHER_VARIABLES, load};
 pub use schema::{
-    AuthConfig, Config, Key, LimitsConfig, LogConfig, ProcessConfig, SandboxConfig, ServerConfig,
-    SessionConfig, TlsConfig, keys, template,
+    AuthConfig, Config, Key, LimitsConfig, LogConfig, NetworkConfig, ProcessConfig, SandboxConfig,
+    ServerConfig, SessionConfig, TlsConfig, keys, template,
 };
 pub use settings::{Changes, Layer, Origin, Settings};
 pub use state_dir::{StateDirError, state_dir};
 pub use tls::TlsSettings;
 pub use words::{
-    AcceptedGap, AuditTarget, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest,
+    AcceptedGap, AuditTarget, AuthMode, BackendChoice, HostName, HostPort, LogFilter, LogFormat, TokenDigest,
     VariableName,
 };

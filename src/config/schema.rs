@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::value::{Bounds, Input, Setting, ValueError};
 use super::words::{
-    AcceptedGap, AuditTarget, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest,
+    AcceptedGap, AuditTarget, AuthMode, BackendChoice, HostName, HostPort, LogFilter, LogFormat, TokenDigest,
     VariableName,
 };
 use super::{Host, ListenAddress};
@@ -201,6 +201,20 @@ schema! {
         /// addresses, patterns (`*.example.com` all below it, `**.example.com` the domain as well, `10.*.*.*`), and
         /// `private` for everything that is not on the internet.
         deny: Vec<Denial> = Vec::new();
+    }
+
+    /// The proxies of starts with managed networking.
+    network: NetworkConfig {
+        /// The proxy of a run without a sandbox closes connections that come from outside its process tree. Those of
+        /// sandboxed runs always do.
+        check_peer: bool = false;
+        /// Connections that one proxy holds at a time; more wait.
+        max_connections: NonZeroUsize = count(512);
+        /// `HOST:PORT` of an HTTP proxy through which the TCP connections of the SOCKS listeners go, by CONNECT. Empty:
+        /// they go straight to where they lead.
+        tcp_upstream_proxy: Option<HostPort> = None;
+        /// Destinations that are not on the internet go through upstream proxies as well.
+        private_ips_via_upstream: bool = false;
     }
 
     /// How the state of shells is remembered for starts that ask for it.

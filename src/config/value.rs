@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::schema::LONGEST_MS;
 use super::words::{
-    AcceptedGap, AuditTarget, AuthMode, BackendChoice, HostName, LogFilter, LogFormat, TokenDigest,
+    AcceptedGap, AuditTarget, AuthMode, BackendChoice, HostName, HostPort, LogFilter, LogFormat, TokenDigest,
     VariableName,
 };
 use super::{AddressError, ListenAddress};
@@ -61,10 +61,12 @@ trait Optional: Word {}
 
 impl Optional for AuthMode {}
 impl Optional for AuditTarget {}
+impl Optional for HostPort {}
 
 impl Word for AuditTarget {}
 impl Word for ListenAddress {}
 impl Word for HostName {}
+impl Word for HostPort {}
 impl Word for AuthMode {}
 impl Word for BackendChoice {}
 impl Word for AcceptedGap {}
@@ -178,10 +180,13 @@ impl Setting for String {
 
 impl Setting for bool {
     fn read(input: Input<'_>, _: &Bounds) -> Result<Self, ValueError> {
-        match input {
-            Input::Toml(toml::Value::Boolean(value)) => Ok(*value),
-            Input::Text("true") => Ok(true),
-            Input::Text("false") => Ok(false),
+        if let Input::Toml(toml::Value::Boolean(value)) = input {
+            return Ok(*value);
+        }
+        match (input, text(input)) {
+            (Input::Toml(_), _) => Err(ValueError("expected `true` or `false`".into())),
+            (_, Ok("true")) => Ok(true),
+            (_, Ok("false")) => Ok(false),
             _ => Err(ValueError("expected `true` or `false`".into())),
         }
     }

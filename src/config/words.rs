@@ -1,6 +1,7 @@
 //! The types of keys that take one of a few words, or a word with a form.
 
 use std::fmt;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -208,6 +209,39 @@ impl fmt::Display for HostName {
     }
 }
 
+/// A host and a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPort {
+    /// The host, in lower case, an address of IPv6 without brackets.
+    pub host: HostName,
+    /// Not 0.
+    pub port: NonZeroU16,
+}
+
+impl FromStr for HostPort {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = "expected HOST:PORT, without a scheme";
+        let (host, port) = text.rsplit_once(':').ok_or(wrong)?;
+        let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        if inner.is_none() && host.contains(':') {
+            return Err("expected [ADDRESS]:PORT for an address of IPv6");
+        }
+        let host = inner.unwrap_or(host).parse().map_err(|_| wrong)?;
+        Ok(Self { host, port: port.parse().map_err(|_| wrong)? })
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.as_str() {
+            host if host.contains(':') => write!(f, "[{host}]:{}", self.port),
+            host => write!(f, "{host}:{}", self.port),
+        }
+    }
+}
+
 /// The name of an environment variable, or `*` for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariableName(String);
@@ -323,6 +357,16 @@ mod tests {
         assert_eq!("::1".parse::<HostName>().unwrap().as_str(), "::1");
         for bad in ["", "a:1", "http://a", "a/b", "a b", "*"] {
             assert!(bad.parse::<HostName>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_and_a_port() {
+        for text in ["proxy.test:3128", "[::1]:1", "10.0.0.1:65535"] {
+            assert_eq!(text.parse::<HostPort>().unwrap().to_string(), text);
+        }
+        for bad in ["", "a", ":1", "a:", "a:0", "a:65536", "::1:1", "http://a:1", "a:1/", "[a:1"] {
+            assert!(bad.parse::<HostPort>().is_err(), "{bad:?}");
         }
     }
 

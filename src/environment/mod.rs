@@ -1,15 +1,45 @@
-//! What users of the library hold: a place to execute, this machine or a server.
+//! What users of the library hold: a place to execute, this machine or a server, and a registry of such places.
+//!
+//! * [`Environment`] is one place; [`EnvironmentManager`] knows several by name.
+//! * `file` reads `environments.toml`; `definition` has the rules that hold for one environment wherever it comes from;
+//!   [`PreparedEnvironmentManager`] is settings that were read and not yet used.
+
+mod definition;
+mod discovery;
+mod file;
+mod manager;
+mod paths;
+mod prepared;
+mod selected_roots;
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use self::definition::Definition;
+pub use self::definition::RemoteEnvironmentOptions;
+pub use self::manager::EnvironmentManager;
+pub use self::paths::ExecServerRuntimePaths;
+pub use self::prepared::PreparedEnvironmentManager;
+pub use self::selected_roots::{
+    CapabilityDiscoverySnapshot, CapabilityRootLocation, ExecutorCapabilityDiscoveryCache,
+    ResolvedSelectedCapabilityRoot, SelectedCapabilityRoot, SelectedCapabilityRootsStatus,
+    SelectedRootDiscovery, inspect_selected_capability_roots, resolve_selected_capability_roots,
+};
 use crate::backend::{ExecBackend, ExecutorFileSystem, HttpClient, Result};
-pub use crate::client::{ClientOptions, EnvironmentConnectionState, EnvironmentObservedStatus};
+pub use crate::client::{
+    ClientOptions, EnvironmentConnectionState, EnvironmentObservedStatus, ProgramCommand, Readiness,
+};
 use crate::client::{RemoteBackend, RemoteFileSystem, RemoteHttpClient};
 use crate::environment_info;
 use crate::local::{LocalBackend, LocalFileSystem, LocalHttpClient, read_config};
+use crate::outbound::HttpClientFactory;
 use crate::protocol::environment::{ConfigReadParams, ConfigReadResponse, EnvironmentInfo};
+
+/// The id of this machine.
+pub const LOCAL_ENVIRONMENT_ID: &str = "local";
+/// The id of the server that `CODEX_EXEC_SERVER_URL` names.
+pub const REMOTE_ENVIRONMENT_ID: &str = "remote";
 
 /// One place to execute. Clones share it.
 #[derive(Clone)]
@@ -32,36 +62,62 @@ struct Local {
 }
 
 impl Local {
-    fn new() -> Self {
-        let backend = LocalBackend::default();
+    fn new(paths: ExecServerRuntimePaths, http: &HttpClientFactory) -> Self {
+        let backend = LocalBackend::with_sandbox_helper(paths.sandbox_helper().map(ToOwned::to_owned));
         Self {
             files: Arc::new(LocalFileSystem::beside(backend.sandboxes())),
             backend,
-            http: Arc::new(LocalHttpClient::new()),
+            http: Arc::new(LocalHttpClient::new(http)),
             info: environment_info::gather(|name| std::env::var_os(name), true),
         }
     }
 }
 
 impl Environment {
-    /// The server at a `ws://` or `unix:` URL, or without one this machine. Connects when it is first used.
+    /// The server at a URL, as [`Self::remote`], or without one this machine, as [`Self::local`].
+    ///
+    /// # Errors
+    /// As [`Self::remote`].
+    pub fn create(
+        url: Option<String>,
+        paths: ExecServerRuntimePaths,
+        http: HttpClientFactory,
+    ) -> Result<Self> {
+        match url {
+            Some(url) => Self::remote(&url, ClientOptions { outbound: http, ..ClientOptions::default() }),
+            None => Ok(Self::local(paths, &http)),
+        }
+    }
+
+    /// [`Self::create`] with the defaults of everything.
+    ///
+    /// # Errors
+    /// As [`Self::remote`].
+    pub fn create_for_tests(url: Option<String>) -> Result<Self> {
+        Self::create(url, ExecServerRuntimePaths::itself(), HttpClientFactory::default())
+    }
+
+    /// This machine. Its processes belong to this process and end with the last handle.
+    #[must_use]
+    pub fn local(paths: ExecServerRuntimePaths, http: &HttpClientFactory) -> Self {
+        Self { place: Place::Local(Arc::new(Local::new(paths, http))) }
+    }
+
+    /// The server at a `ws://`, `wss://` or `unix:` URL. Connects when it is first used.
     ///
     /// # Errors
     /// [`crate::backend::ExecServerError::Protocol`] with what is wrong with the URL or the options.
-    pub fn create(url: Option<String>, options: ClientOptions) -> Result<Self> {
-        let place = match url {
-            Some(url) => Place::Remote(RemoteBackend::new(&url, options)?),
-            None => Place::Local(Arc::new(Local::new())),
-        };
-        Ok(Self { place })
+    pub fn remote(url: &str, options: ClientOptions) -> Result<Self> {
+        Ok(Self { place: Place::Remote(RemoteBackend::new(url, options)?) })
     }
 
-    /// [`Self::create`] with default options.
+    /// A server that is started as a program when it is first used, and again at the next use after it ended; its
+    /// processes fail when it ends.
     ///
     /// # Errors
-    /// As [`Self::create`].
-    pub fn create_for_tests(url: Option<String>) -> Result<Self> {
-        Self::create(url, ClientOptions::default())
+    /// [`crate::backend::ExecServerError::Protocol`] for an empty program.
+    pub fn program(command: ProgramCommand, options: ClientOptions) -> Result<Self> {
+        Ok(Self { place: Place::Remote(RemoteBackend::program(command, options)?) })
     }
 
     /// Whether it is a server.
@@ -77,9 +133,9 @@ impl Environment {
     pub async fn info(&self) -> Result<EnvironmentInfo> {
         match &self.place {
             Place::Local(local) => {
-                let sandboxes = local.backend.sandboxes();
-                let sandbox = tokio::task::spawn_blocking(move || sandboxes.report()).await.ok();
-                Ok(EnvironmentInfo { sandbox, ..local.info.clone() })
+                let (sandboxes, info) = (local.backend.sandboxes(), local.info.clone());
+                let described = tokio::task::spawn_blocking(move || sandboxes.described(info)).await;
+                Ok(described.unwrap_or_else(|_| local.info.clone()))
             }
             Place::Remote(remote) => remote.info().await,
         }
@@ -137,6 +193,7 @@ impl Environment {
             Place::Remote(remote) => Arc::new(remote.clone()),
         }
     }
+
     /// The files there. Calls connect, and wait while a lost connection is being recovered.
     #[must_use]
     pub fn get_filesystem(&self) -> Arc<dyn ExecutorFileSystem> {

@@ -104,6 +104,18 @@ impl EnvironmentConfig {
         Self { home, codex_home, hostname, system_dir: SYSTEM_DIR.into() }
     }
 
+    /// The user's home directory.
+    #[must_use]
+    pub fn home(&self) -> Option<&Path> {
+        self.home.as_deref()
+    }
+
+    /// The user's settings directory.
+    #[must_use]
+    pub fn codex_home(&self) -> Option<&Path> {
+        self.codex_home.as_deref()
+    }
+
     /// Looks for the settings of the whole machine elsewhere than in `/etc/codex`.
     #[must_use]
     pub fn with_system_dir(mut self, directory: PathBuf) -> Self {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use base64_simd::STANDARD;
 
-use self::confined::{Purpose, Scope};
+pub(crate) use self::confined::{Purpose, Scope};
 use self::handles::Handles;
 pub use self::watch::{MAX_WATCHED_PATHS, Watch};
 use crate::fsops::{self, Atomic, FileInfo, Links, MAX_READ_BYTES, RemoveOptions, WalkLimits};

@@ -1,7 +1,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::io::Errno;
@@ -116,17 +116,47 @@ pub fn read_directory<'a>(path: impl Into<Route<'a>>, links: bool) -> Result<Vec
     let route = path.into();
     let failed = |errno| FsError::os("list", route.path, errno);
     let directory = Directory::open(route).map_err(failed)?;
-    let mut entries = Vec::new();
-    for (name, listed) in directory.names().map_err(failed)? {
-        let link_target = if links { link_text(&directory, &name, listed) } else { None };
-        let kind = target_kind(&directory, &name, listed);
-        if kind.is_some() || link_target.is_some() {
-            let (is_directory, is_file) =
-                (kind == Some(FileType::Directory), kind == Some(FileType::RegularFile));
-            entries.push(Entry { name, is_directory, is_file, link_target });
-        }
-    }
-    Ok(entries)
+    let names = directory.names().map_err(failed)?;
+    Ok(names.into_iter().filter_map(|(name, listed)| describe(&directory, name, listed, links)).collect())
+}
+
+/// Which directory a path names, and some of what is in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// Device and inode: the same for every path that leads to this directory.
+    pub identity: (u64, u64),
+    /// The path without links.
+    pub real_path: PathBuf,
+    /// Links that lead nowhere included, sorted by the bytes of the names.
+    pub entries: Vec<Entry>,
+    /// There are more entries than were asked for.
+    pub is_cut: bool,
+}
+
+/// Lists a directory, up to a number of entries. Which ones these are is the file system's choice.
+///
+/// # Errors
+///
+/// The path names no directory, or the system refuses.
+pub fn list_some<'a>(path: impl Into<Route<'a>>, limit: usize) -> Result<Listing, FsError> {
+    let route = path.into();
+    let failed = |errno| FsError::os("list", route.path, errno);
+    let directory = Directory::open(route).map_err(failed)?;
+    let stat = rustix::fs::fstat(&directory).map_err(failed)?;
+    let (names, is_cut) = directory.some_names(limit).map_err(failed)?;
+    let described = names.into_iter().filter_map(|(name, listed)| describe(&directory, name, listed, true));
+    let mut entries: Vec<Entry> = described.collect();
+    entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    let real_path = directory.real_path().map_err(failed)?;
+    Ok(Listing { identity: (stat.st_dev, stat.st_ino), real_path, entries, is_cut })
+}
+
+/// An entry and what it leads to. One that leads nowhere is nothing, unless `links` are asked for and it is one.
+fn describe(directory: &Directory<'_>, name: OsString, listed: FileType, links: bool) -> Option<Entry> {
+    let link_target = if links { link_text(directory, &name, listed) } else { None };
+    let kind = target_kind(directory, &name, listed);
+    let (is_directory, is_file) = (kind == Some(FileType::Directory), kind == Some(FileType::RegularFile));
+    (kind.is_some() || link_target.is_some()).then_some(Entry { name, is_directory, is_file, link_target })
 }
 
 /// The text of an entry that is a link.
@@ -218,6 +248,22 @@ mod tests {
         let expected = [("dangling", "nowhere".as_ref()), ("ld", "d".as_ref()), ("lf", raw)];
         assert_eq!(texts.collect::<BTreeMap<_, &OsStr>>(), BTreeMap::from(expected));
         assert_eq!(linked.len(), 5);
+        linked_and_cut(root, &linked);
         assert_eq!(read_directory(&root.join(raw), false).unwrap_err().kind(), "notDirectory");
+    }
+
+    /// Lists the same with and without a limit.
+    fn linked_and_cut(root: &Path, all: &[Entry]) {
+        let whole = list_some(root, 5).unwrap();
+        let names = |entries: &[Entry]| entries.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
+        let mut sorted = names(all);
+        sorted.sort();
+        assert_eq!((names(&whole.entries), whole.is_cut), (sorted, false));
+        let part = list_some(root, 4).unwrap();
+        assert_eq!((part.entries.len(), part.is_cut), (4, true));
+        let (by_link, real) =
+            (list_some(&root.join("ld"), 0).unwrap(), list_some(&root.join("d"), 0).unwrap());
+        assert_eq!(by_link, real);
+        assert_eq!(real.real_path, root.canonicalize().unwrap().join("d"));
     }
 }

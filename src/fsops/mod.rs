@@ -23,7 +23,7 @@ mod write;
 
 pub use cached::cached_metadata;
 pub use copy::copy;
-pub use directory::{Entry, create_directory, read_directory};
+pub use directory::{Entry, Listing, create_directory, list_some, read_directory};
 pub use error::{ErrorClass, FsError};
 pub use guard::{Guard, Look, Route, Want};
 pub use handle::{MAX_BLOCK_BYTES, open_for_reading, open_for_replacing, read_block, write_block};

@@ -102,15 +102,31 @@ impl<'a> Directory<'a> {
 
     /// The names in this directory that may be seen, and their kinds, as far as the listing tells them.
     pub(super) fn names(&self) -> Result<Vec<(OsString, FileType)>> {
+        self.some_names(usize::MAX).map(|(names, _)| names)
+    }
+
+    /// The same, of so many names at most. Says whether there are more.
+    pub(super) fn some_names(&self, limit: usize) -> Result<(Vec<(OsString, FileType)>, bool)> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name != "." && name != ".." && self.shows(name) {
+                if names.len() == limit {
+                    return Ok((names, true));
+                }
                 names.push((name.to_owned(), entry.file_type()));
             }
         }
-        Ok(names)
+        Ok((names, false))
+    }
+
+    /// Where the directory really is, at this moment.
+    pub(super) fn real_path(&self) -> Result<PathBuf> {
+        match &self.guarded {
+            Some(site) => Ok(site.path.clone()),
+            None => again_if_changed(|| guarded::real_path(&self.fd)),
+        }
     }
 
     fn shows(&self, name: &OsStr) -> bool {

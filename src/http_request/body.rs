@@ -7,6 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::error::{FailureKind, HttpError, chain};
+use super::permission::Permission;
 
 /// A body that is taken whole and exceeds this needs room among the large ones.
 const SMALL_BODY: usize = 1 << 20;
@@ -43,22 +44,24 @@ impl Room {
 #[derive(Debug)]
 pub struct StreamedBody {
     response: reqwest::Response,
+    permission: Permission,
     deadline: Deadline,
 }
 
 impl StreamedBody {
-    pub(super) fn new(response: reqwest::Response, deadline: Deadline) -> Self {
-        Self { response, deadline }
+    pub(super) fn new(response: reqwest::Response, permission: Permission, deadline: Deadline) -> Self {
+        Self { response, permission, deadline }
     }
 
     /// The next decoded piece; `None` at the end.
     ///
     /// # Errors
-    /// The body ended early, cannot be decoded, or did not come in time.
+    /// The body ended early, cannot be decoded, did not come in time, or is not permitted any more.
     pub async fn next(&mut self) -> Result<Option<Bytes>, HttpError> {
-        match self.deadline.limit(self.response.chunk()).await {
-            Some(Ok(piece)) => Ok(piece),
-            Some(Err(error)) => Err(HttpError::body(FailureKind::Body, chain(&error.without_url()))),
+        match self.deadline.limit(self.permission.during(self.response.chunk())).await {
+            Some(Ok(Ok(piece))) => Ok(piece),
+            Some(Ok(Err(error))) => Err(HttpError::body(FailureKind::Body, chain(&error.without_url()))),
+            Some(Err(withdrawn)) => Err(withdrawn),
             None => Err(late()),
         }
     }

@@ -7,12 +7,12 @@
 mod body;
 mod deny;
 mod error;
+mod permission;
 mod proxy;
 mod redirect;
 mod request;
 #[cfg(test)]
 mod tests;
-mod trust;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -26,8 +26,11 @@ pub use self::body::{Room, StreamedBody};
 use self::deny::Bounds;
 use self::error::Unresolved;
 pub use self::error::{FailureKind, HttpError};
+use self::permission::Permission;
 use self::redirect::Next;
 use self::request::Prepared;
+use crate::outbound::proxy::Variables;
+use crate::outbound::{NetworkPolicy, trust};
 use crate::policy::hosts::Denial;
 use crate::protocol::http::{RequestParams, ResponseHeader};
 
@@ -43,6 +46,8 @@ pub struct HttpSettings {
     pub allowed_variables: Vec<String>,
     /// Hosts that no request reaches.
     pub deny: Vec<Denial>,
+    /// Is asked before every hop.
+    pub network_policy: Option<NetworkPolicy>,
     /// The environment of this machine.
     pub environment: Vec<(OsString, OsString)>,
 }
@@ -70,7 +75,7 @@ impl HttpClient {
     /// A client that has no connections yet.
     #[must_use]
     pub fn new(settings: HttpSettings) -> Self {
-        let proxies = proxy::hosts(&|name| settings.variable(name));
+        let proxies = proxy::hosts(&settings.proxies());
         let bounds = Arc::new(Bounds::new(&settings, proxies));
         Self { settings: Arc::new(settings), bounds, client: OnceCell::new() }
     }
@@ -88,28 +93,33 @@ impl HttpClient {
     pub async fn send(&self, params: RequestParams) -> Result<HttpResponse, HttpError> {
         let mut request = Prepared::new(params, &self.settings)?;
         let deadline = request.deadline;
-        let response = deadline.limit(self.exchange(&mut request)).await.unwrap_or_else(|| {
-            Err(HttpError::failed(FailureKind::Timeout, "no response within the time limit of the request"))
-        })?;
+        let (response, permission) =
+            deadline.limit(self.exchange(&mut request)).await.unwrap_or_else(|| {
+                Err(HttpError::failed(
+                    FailureKind::Timeout,
+                    "no response within the time limit of the request",
+                ))
+            })?;
         Ok(HttpResponse {
             status: response.status().as_u16(),
             headers: headers_of(&response),
-            body: StreamedBody::new(response, deadline),
+            body: StreamedBody::new(response, permission, deadline),
         })
     }
 
     /// Goes from redirect to redirect to the final response.
-    async fn exchange(&self, request: &mut Prepared) -> Result<reqwest::Response, HttpError> {
+    async fn exchange(&self, request: &mut Prepared) -> Result<(reqwest::Response, Permission), HttpError> {
         let client = self.client().await?;
         let mut hops = 0;
         loop {
+            let permission = Permission::ask(self.settings.network_policy.as_ref(), &request.url)?;
             self.bounds.check(&request.url).await?;
-            let response = client
-                .execute(request.to_client())
-                .await
+            let response = permission
+                .during(client.execute(request.to_client()))
+                .await?
                 .map_err(|error| HttpError::from_client(&request.url, &error))?;
             match redirect::next(request, response.status(), response.headers(), hops)? {
-                Next::Final => return Ok(response),
+                Next::Final => return Ok((response, permission)),
                 Next::Again => hops += 1,
             }
         }
@@ -129,20 +139,25 @@ impl HttpClient {
 
 fn build(settings: &HttpSettings, bounds: Arc<Bounds>) -> Result<reqwest::Client, HttpError> {
     let variable = |name: &str| settings.variable(name);
-    let tls = trust::tls(&variable)?;
+    let tls =
+        trust::tls(&variable).map_err(|error| HttpError::failed(FailureKind::Tls, error.to_string()))?;
     let mut builder = reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .redirect(Policy::none())
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
         .dns_resolver(SystemResolver { bounds })
         .no_proxy();
-    for proxy in proxy::from_environment(&variable) {
+    for proxy in proxy::for_client(&settings.proxies()) {
         builder = builder.proxy(proxy);
     }
     builder.build().map_err(|error| HttpError::failed(FailureKind::Tls, error::chain(&error)))
 }
 
 impl HttpSettings {
+    fn proxies(&self) -> Variables {
+        Variables::read(&|name| self.variable(name))
+    }
+
     fn variable(&self, name: &str) -> Option<OsString> {
         self.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
     }

@@ -17,6 +17,7 @@ fn settings(allowed: &[&str]) -> HttpSettings {
         max_buffered: 1 << 20,
         allowed_variables: allowed.iter().map(ToString::to_string).collect(),
         deny: Vec::new(),
+        network_policy: None,
         environment: environment.map(|(name, value)| (OsString::from(name), OsString::from(value))).into(),
     }
 }

@@ -12,13 +12,15 @@ use crate::protocol::environment::{ConfigReadParams, ConfigReadResponse};
 /// # Errors
 /// [`ExecServerError::Server`] as a server would answer: params that name nothing, a file that cannot be read.
 pub async fn read_config(home: Option<PathBuf>, params: ConfigReadParams) -> Result<ConfigReadResponse> {
-    let read = move || {
-        let codex_home = std::env::var_os("CODEX_HOME").filter(|home| !home.is_empty());
-        let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
-        EnvironmentConfig::new(home, codex_home.map(Into::into), hostname).read(&params)
-    };
-    match tokio::task::spawn_blocking(read).await {
+    match tokio::task::spawn_blocking(move || settings(home).read(&params)).await {
         Ok(answer) => answer.map_err(|error| error.into_error_object().into()),
         Err(error) => Err(ExecServerError::Protocol(format!("the settings were not read: {error}"))),
     }
+}
+
+/// Where the settings of the user with this home are.
+pub(super) fn settings(home: Option<PathBuf>) -> EnvironmentConfig {
+    let codex_home = std::env::var_os("CODEX_HOME").filter(|home| !home.is_empty());
+    let hostname = rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
+    EnvironmentConfig::new(home, codex_home.map(Into::into), hostname)
 }

@@ -7,6 +7,7 @@ use crate::backend::{
 };
 use crate::error_map::IntoErrorObject;
 use crate::http_request::{self, HttpError, HttpSettings, Room, StreamedBody};
+use crate::outbound::HttpClientFactory;
 
 /// Decoded bytes of a body that is taken whole, as from a server.
 const MAX_BUFFERED: u64 = 44 << 20;
@@ -21,14 +22,15 @@ pub struct LocalHttpClient {
 }
 
 impl LocalHttpClient {
-    /// A client with the environment of this process. It has no connections yet.
+    /// A client with the environment and the network policy of a factory. It has no connections yet.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(outbound: &HttpClientFactory) -> Self {
         let settings = HttpSettings {
             max_buffered: MAX_BUFFERED,
             allowed_variables: vec!["*".to_owned()],
             deny: Vec::new(),
-            environment: std::env::vars_os().collect(),
+            network_policy: outbound.network_policy().cloned(),
+            environment: outbound.environment().to_vec(),
         };
         Self { client: Arc::new(http_request::HttpClient::new(settings)), room: Room::new(LARGE_BODIES) }
     }
@@ -48,7 +50,7 @@ impl LocalHttpClient {
 
 impl Default for LocalHttpClient {
     fn default() -> Self {
-        Self::new()
+        Self::new(&HttpClientFactory::default())
     }
 }
 

@@ -4,6 +4,7 @@
 //! A context is intent from a client. [`Policy::of`] turns it into rules on absolute paths, or says what can never be
 //! enforced. From then on one function decides: [`FilePolicy::access`].
 
+pub mod egress;
 mod entries;
 mod error;
 mod glob;
@@ -18,7 +19,7 @@ pub use self::error::PolicyError;
 pub use self::glob::DenyGlob;
 pub use self::tree::PathTree;
 use crate::protocol::sandbox::{
-    FileSystemPermissions, NetworkPermission, PermissionProfile, SandboxContext, WindowsSandboxLevel,
+    FileSystemPermissions, NetworkPermission, PermissionProfile, SandboxContext, WindowsSandboxSelection,
 };
 
 /// The most rules, and the most deny globs, that one policy may have.
@@ -101,7 +102,7 @@ impl Policy {
     ///
     /// The context can never be enforced here, or needs a directory that nobody names.
     pub fn of(context: &SandboxContext, surroundings: &Surroundings<'_>) -> Result<Self, PolicyError> {
-        if context.windows_sandbox_level == WindowsSandboxLevel::Mxc {
+        if context.windows_sandbox_selection == WindowsSandboxSelection::Mxc {
             return Err(PolicyError::Mxc);
         }
         let base = entries::Base::of(context, surroundings)?;
@@ -126,6 +127,12 @@ impl FilePolicy {
     #[must_use]
     pub fn new(rules: PathTree<Access>, globs: Vec<DenyGlob>) -> Self {
         Self { rules, globs, legacy_landlock: false }
+    }
+
+    /// The policy of [`Files::Unlimited`], as rules.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self::new([(PathBuf::from("/"), Access::Write)].into_iter().collect(), Vec::new())
     }
 
     /// A policy that grants everything and takes nothing back limits nothing.

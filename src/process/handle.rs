@@ -18,13 +18,13 @@ use super::budget::OutputBudget;
 use super::ending::Ending;
 use super::env::Variables;
 use super::log::OutputLog;
-use super::lookup;
 use super::source::Source;
 use super::stdin::{Endpoint, Stdin, WaitingBudget, WriteOutcome};
 use crate::protocol::process::{
     ExecOutputStream, ProcessId, ProcessSignal, SignalTarget, TerminalSize, WriteStatus,
 };
 use crate::sandbox::launch::LaunchError;
+use crate::sandbox::peer_check::Introduction;
 use crate::sandbox::plan::{Failure, Stage};
 use crate::sandbox::{self, Prepared};
 use crate::spawn::isolation::Isolation;
@@ -53,6 +53,8 @@ pub struct ProcessSpec {
     pub pipe_stdin: bool,
     /// Descriptors besides the standard streams.
     pub inherited: Vec<Inherited>,
+    /// To be told the first process.
+    pub introduction: Option<Introduction>,
 }
 
 /// Why a process did not start. Nothing runs.
@@ -367,7 +369,7 @@ pub(super) fn execute(
 ) -> Result<Child, StartFailure> {
     let path = spec.env.get(b"PATH".as_slice()).map(Vec::as_slice);
     let program = &spec.argv[0];
-    let candidates = lookup::candidates(program.as_bytes(), path);
+    let candidates = spawn::lookup::candidates(program.as_bytes(), path);
     if candidates.is_empty() {
         return Err(StartFailure::other("`argv[0]` is empty: it must name a program"));
     }
@@ -383,12 +385,16 @@ pub(super) fn execute(
         isolation: Isolation::None,
         mark,
     };
-    match sandbox {
+    let child = match sandbox {
         None => spawn::spawn(launch).map_err(|error| StartFailure::from_spawn(&error, spec)),
         Some(prepared) => {
             sandbox::launch::start(launch, prepared).map_err(|error| StartFailure::from_launch(error, spec))
         }
+    }?;
+    if let Some(introduction) = &spec.introduction {
+        introduction.led_by(&child, mark);
     }
+    Ok(child)
 }
 
 fn strings<B: Into<Vec<u8>>>(
@@ -426,7 +432,9 @@ pub(super) fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 impl StartFailure {
-    pub(super) fn other(message: &str) -> Self {
+    /// One that is neither the program's nor the sandbox's.
+    #[must_use]
+    pub fn other(message: &str) -> Self {
         Self { kind: StartFailureKind::Other, message: message.to_owned() }
     }
 

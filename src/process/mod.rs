@@ -19,7 +19,6 @@ pub mod env;
 pub mod feed;
 mod handle;
 pub mod log;
-pub mod lookup;
 mod lost;
 mod source;
 mod spool;

@@ -5,11 +5,13 @@
 
 mod base64;
 pub mod code;
+pub mod discovery;
 pub mod envelope;
 pub mod environment;
 pub mod fs;
 pub mod http;
 mod method;
+pub mod network;
 pub mod process;
 pub mod salvage;
 pub mod sandbox;

@@ -1,14 +1,16 @@
 //! `process/*`: start, read, write, control, list, and what the server tells of a process.
 
+mod construct;
+
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::ByteChunk;
 use super::method::{methods, notifications};
+use super::network::{ManagedNetwork, NetworkProxyLaunch};
 use super::sandbox::{SandboxBackend, SandboxContext, SandboxGap};
 use crate::path_uri::PathUri;
 
@@ -136,12 +138,12 @@ pub struct ExecParams {
     /// Refuse to start unless the network is reachable through the managed proxy only.
     #[serde(default)]
     pub enforce_managed_network: bool,
-    /// Older form of managed networking.
+    /// Facts about a proxy that somebody else runs on this machine.
     #[serde(default)]
-    pub managed_network: Option<Value>,
+    pub managed_network: Option<ManagedNetwork>,
     /// A proxy to start beside the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_proxy: Option<Value>,
+    pub network_proxy: Option<NetworkProxyLaunch>,
 }
 
 fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>

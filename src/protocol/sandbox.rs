@@ -1,10 +1,15 @@
 //! The sandbox context: intent only. The executor chooses the mechanism, or refuses.
 
 mod construct;
+mod legacy;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::construct::FileSystemSandboxContext;
+pub use self::construct::{
+    FileSystemAccessMode, FileSystemPath, FileSystemSandboxContext, FileSystemSandboxEntry,
+    FileSystemSandboxPolicy, FileSystemSpecialPath, NetworkSandboxPolicy,
+};
+pub use self::legacy::SandboxPolicy;
 use crate::path_uri::PathUri;
 
 /// What a process or a file call may touch.
@@ -32,7 +37,8 @@ pub struct SandboxContext {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temporary_directories: Option<Vec<PathUri>>,
     /// Ignored on Linux, except for `mxc`, which is refused.
-    pub windows_sandbox_level: WindowsSandboxLevel,
+    #[serde(rename = "windowsSandboxLevel")]
+    pub windows_sandbox_selection: WindowsSandboxSelection,
     /// Ignored on Linux.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows_sandbox_proxy_settings_mode: Option<WindowsSandboxProxySettingsMode>,
@@ -71,11 +77,11 @@ pub struct PolicyContext {
     pub workspace_roots: Vec<PathUri>,
 }
 
-/// See [`SandboxContext::windows_sandbox_level`].
+/// See [`SandboxContext::windows_sandbox_selection`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "names of another platform, carried through")]
-pub enum WindowsSandboxLevel {
+pub enum WindowsSandboxSelection {
     Disabled,
     RestrictedToken,
     Elevated,

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::error::SandboxError;
 use super::ground::{Ground, METADATA, Origin, Presence, Rule};
+use super::landlock;
 use crate::policy::Access;
 use crate::protocol::sandbox::SandboxGap;
 
@@ -31,6 +32,32 @@ pub(super) fn of(ground: &Ground, accepted: &[SandboxGap]) -> Result<Vec<Sandbox
         refused.iter().map(|gap| described(*gap)).collect::<Vec<_>>().join(" and "),
     );
     Err(SandboxError::Unavailable { message, gaps: refused })
+}
+
+/// What a program stays open to whose network is limited to ports.
+///
+/// # Errors
+/// Where Landlock does not know ports, or the gap is not accepted.
+pub(super) fn of_ports(accepted: &[SandboxGap]) -> Result<SandboxGap, SandboxError> {
+    let gap = SandboxGap::ProxyPortAnyHost;
+    if landlock::version() < landlock::PORTS_VERSION {
+        return Err(SandboxError::unavailable(format!(
+            "to enforce a managed network this server needs namespaces, which it cannot use, or Landlock of version {}, \
+             where it has version {}",
+            landlock::PORTS_VERSION,
+            landlock::version()
+        )));
+    }
+    if accepted.contains(&gap) {
+        return Ok(gap);
+    }
+    let message = format!(
+        "an enforced managed network needs namespaces, which this server cannot use; Landlock alone would leave open {}: to \
+         run with it all the same, put \"{}\" into sandbox.accept_gaps",
+        described(gap),
+        gap.name()
+    );
+    Err(SandboxError::Unavailable { message, gaps: vec![gap] })
 }
 
 fn left_open(ground: &Ground) -> Vec<SandboxGap> {

@@ -1,11 +1,11 @@
-//! Landlock rules: which paths may be opened for what.
+//! Landlock rules: which paths may be opened for what, and which ports may be connected to.
 
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
 
 use landlock::{
-    ABI, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
-    RulesetCreatedAttr, Scope,
+    ABI, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, Scope,
 };
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use rustix::io::Errno;
@@ -16,16 +16,21 @@ use super::plan::{Grant, GrantAccess};
 ///
 /// # Errors
 /// What failed, in words: nothing may run without the ruleset.
-pub fn ruleset(grants: &[Grant], scopes: Scopes) -> Result<OwnedFd, String> {
-    build(grants, scopes).map_err(|error| error.to_string())?.ok_or_else(|| "no Landlock here".to_owned())
+pub fn ruleset(grants: &[Grant], reach: Reach<'_>) -> Result<OwnedFd, String> {
+    build(grants, reach).map_err(|error| error.to_string())?.ok_or_else(|| "no Landlock here".to_owned())
 }
 
 /// What Landlock keeps apart besides files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scopes {
+pub struct Reach<'a> {
     /// Abstract sockets made outside are out of reach, where the kernel can do it.
-    pub abstract_sockets: bool,
+    pub scoped_sockets: bool,
+    /// TCP connects to these ports only, and is bound to none. None: as it likes.
+    pub tcp_ports: Option<&'a [u16]>,
 }
+
+/// The first version that knows ports.
+pub const PORTS_VERSION: i32 = 4;
 
 /// The version of Landlock that the kernel has, 0 without one.
 #[must_use]
@@ -38,32 +43,39 @@ pub fn version() -> i32 {
     i32::try_from(version).unwrap_or(0).max(0)
 }
 
-fn build(grants: &[Grant], scopes: Scopes) -> Result<Option<OwnedFd>, landlock::RulesetError> {
+fn build(grants: &[Grant], reach: Reach<'_>) -> Result<Option<OwnedFd>, landlock::RulesetError> {
     let abi = ABI::from(version());
     let handled = handled(abi);
     let ruleset =
         Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(handled)?;
-    let ruleset = match scope(abi, scopes) {
+    let ruleset = match scope(abi, reach) {
         scope if scope.is_empty() => ruleset,
         scope => ruleset.scope(scope)?,
     };
+    let ruleset = match reach.tcp_ports {
+        Some(_) => ruleset.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?,
+        None => ruleset,
+    };
     let mut created = ruleset.create()?;
+    for port in reach.tcp_ports.unwrap_or_default() {
+        created = created.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+    }
     for grant in grants {
         created = add(created, grant, handled)?;
     }
     Ok(created.into())
 }
 
-/// Files only: sockets are the filter's and the supervisor's.
+/// Of files; of sockets only what [`Reach`] says. The rest is the filter's and the supervisor's.
 fn handled(abi: ABI) -> BitFlags<AccessFs> {
     AccessFs::from_read(abi) | AccessFs::from_write(abi) & !BitFlags::from(AccessFs::ResolveUnix)
 }
 
-fn scope(abi: ABI, scopes: Scopes) -> BitFlags<Scope> {
+fn scope(abi: ABI, reach: Reach<'_>) -> BitFlags<Scope> {
     if abi < ABI::V6 {
         return BitFlags::EMPTY;
     }
-    if scopes.abstract_sockets { Scope::AbstractUnixSocket | Scope::Signal } else { Scope::Signal.into() }
+    if reach.scoped_sockets { Scope::AbstractUnixSocket | Scope::Signal } else { Scope::Signal.into() }
 }
 
 fn add(

@@ -16,8 +16,9 @@ use rustix::net::{
 };
 
 use super::WORD;
-use super::plan::{Failure, Plan, Program, REPORT_BYTES, Report, Stage};
-use super::prepare::{Jail, Measures, Prepared};
+use super::entrance::{Entrance, Handed};
+use super::plan::{Failure, Plan, Program, REPORT_BYTES, REPORT_DESCRIPTORS, Report, Stage};
+use super::prepare::{Absence, Jail, Measures, Prepared};
 use crate::spawn::inner::Inner;
 use crate::spawn::isolation::{Isolation, Namespaces};
 use crate::spawn::mark::RunMark;
@@ -50,44 +51,74 @@ impl From<io::Error> for LaunchError {
     }
 }
 
+/// A program that has been executed.
+#[derive(Debug)]
+pub(super) struct Launched {
+    pub(super) child: Child,
+    /// What leads into its private network.
+    pub(super) network: Option<Handed>,
+}
+
 /// Starts a program in the sandbox that was prepared for it; returns when it has been executed.
 ///
-/// Blocks for the few milliseconds that this takes; call it where blocking is allowed.
+/// Blocks for the few milliseconds that this takes; call it in a runtime, where blocking is allowed.
 ///
 /// # Errors
 /// [`LaunchError`]. Nothing is left behind.
 pub fn start(launch: Launch, prepared: Prepared) -> Result<Child, LaunchError> {
-    let child = with(launch, prepared.measures)?;
+    let Launched { child, network } = with(launch, prepared.measures)?;
     if let Some(run) = prepared.run {
         run.led_by(child.pid());
+    }
+    if let (Some(handed), Some(promise)) = (network, prepared.entrance) {
+        let entrance = Entrance::open(handed).inspect_err(|_| child.kill_and_reap())?;
+        // Who does not want it any more gets nothing, and the network stays closed.
+        drop(promise.give.send(entrance));
     }
     Ok(child)
 }
 
-fn with(launch: Launch, measures: Measures) -> Result<Child, LaunchError> {
+fn with(launch: Launch, measures: Measures) -> Result<Launched, LaunchError> {
+    let alone = |child| Launched { child, network: None };
     match measures {
-        Measures::None => spawn(launch).map_err(LaunchError::Spawn),
-        Measures::Rules(rules) => {
-            spawn(Launch { isolation: Isolation::Restricted(rules), ..launch }).map_err(LaunchError::Spawn)
-        }
+        Measures::None => spawn(launch).map(alone).map_err(LaunchError::Spawn),
+        Measures::Rules(rules) => spawn(Launch { isolation: Isolation::Restricted(rules), ..launch })
+            .map(alone)
+            .map_err(LaunchError::Spawn),
         Measures::View(jail) => in_a_view(launch, *jail),
     }
 }
 
-fn in_a_view(start: Launch, jail: Jail) -> Result<Child, LaunchError> {
+fn in_a_view(start: Launch, jail: Jail) -> Result<Launched, LaunchError> {
     let cwd = CString::new(jail.cwd.as_os_str().as_bytes()).map_err(io::Error::from)?;
+    let refused = matches!(jail.absence, Absence::Refused(_));
     let program = Program {
-        candidates: start.candidates,
+        // There is nothing at the empty path.
+        candidates: if refused { vec![CString::default()] } else { start.candidates },
+        absence: said(jail.absence, &start.argv)?,
         argv: start.argv,
         env: at_home(start.env, &cwd),
         terminal: matches!(start.stdio, Stdio::Terminal(_)),
-        absence: jail.absence,
         inherited: start.inherited.iter().map(|one| one.number).collect(),
         cwd,
     };
-    let plan = Plan { view: jail.view, grants: jail.grants, filter: jail.filter, program };
+    let Jail { view, grants, network, filter, .. } = jail;
+    let plan = Plan { view, grants, network, filter, program };
     let streams = Streams { stdio: start.stdio, inherited: start.inherited, mark: start.mark };
-    launch(&plan, streams, jail.namespaces)
+    launch(&plan, streams, jail.namespaces, jail.helper)
+}
+
+/// What a program that is not there says of itself.
+fn said(absence: Absence, argv: &[CString]) -> io::Result<Option<CString>> {
+    let text = match absence {
+        Absence::Fails => return Ok(None),
+        Absence::Ends => {
+            let name = argv.first().map_or(b"".as_slice(), |name| name.as_bytes());
+            [name, b": No such file or directory\n"].concat()
+        }
+        Absence::Refused(why) => format!("exec-server: not executed: {why}\n").into_bytes(),
+    };
+    Ok(Some(CString::new(text)?))
 }
 
 /// The environment with the working directory's real name: others may not exist in the view.
@@ -97,14 +128,19 @@ fn at_home(mut env: Vec<CString>, cwd: &CString) -> Vec<CString> {
     env
 }
 
-/// Starts a program as a plan says, in namespaces of its own; returns when it has been executed. The child is the
+/// Has a helper start a program as a plan says, in namespaces of its own; returns when it has been executed. The child is the
 /// init of its namespaces.
 ///
 /// Blocks for the few milliseconds that this takes; call it where blocking is allowed.
 ///
 /// # Errors
 /// [`LaunchError`]. Nothing is left behind.
-pub fn launch(plan: &Plan, streams: Streams, namespaces: Namespaces) -> Result<Child, LaunchError> {
+pub(super) fn launch(
+    plan: &Plan,
+    streams: Streams,
+    namespaces: Namespaces,
+    helper: CString,
+) -> Result<Launched, LaunchError> {
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(io::Error::from)?;
@@ -117,7 +153,7 @@ pub fn launch(plan: &Plan, streams: Streams, namespaces: Namespaces) -> Result<C
     }
     let words = ["exec-server: sandbox", WORD].into_iter().chain(numbers.iter().map(String::as_str));
     let child = spawn(Launch {
-        candidates: vec![c"/proc/self/exe".to_owned()],
+        candidates: vec![helper],
         argv: words.filter_map(|word| CString::new(word).ok()).collect(),
         env: Vec::new(),
         cwd: c"/".to_owned(),
@@ -127,8 +163,8 @@ pub fn launch(plan: &Plan, streams: Streams, namespaces: Namespaces) -> Result<C
         mark,
     })
     .map_err(LaunchError::Spawn)?;
-    match hear(ours.as_fd()) {
-        Ok(program) => Ok(child.running(Inner::new(program, ours))),
+    match hear(ours.as_fd(), plan) {
+        Ok((program, network)) => Ok(Launched { child: child.running(Inner::new(program, ours)), network }),
         Err(failure) => {
             child.kill_and_reap();
             Err(LaunchError::Failed(failure))
@@ -152,23 +188,32 @@ fn without_control(stdio: Stdio) -> io::Result<Stdio> {
     Ok(Stdio::Separate { stdin: another()?, stdout: another()?, stderr: another()? })
 }
 
-/// Waits for the helper's report: the program's pidfd.
-fn hear(helper: BorrowedFd<'_>) -> Result<OwnedFd, Failure> {
+/// Waits for the helper's report: the program's pidfd, and what leads into its private network.
+fn hear(helper: BorrowedFd<'_>, plan: &Plan) -> Result<(OwnedFd, Option<Handed>), Failure> {
     let mut bytes = vec![0; REPORT_BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REPORT_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let message = retry_on_intr(|| {
         recvmsg(helper, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
     });
-    let program = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
     let silent = |errno| Failure { stage: Stage::Plan, errno, what: "the helper gave no answer".to_owned() };
     let length = message.map_err(|errno| silent(errno.raw_os_error()))?.bytes;
-    match (postcard::from_bytes(&bytes[..length]), program) {
-        (Ok(Report::Started), Some(program)) => Ok(program),
-        (Ok(Report::Failed(failure)), _) => Err(failure),
-        _ => Err(silent(0)),
+    let mut descriptors = ancillary.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect(),
+        _ => Vec::new(),
+    });
+    match postcard::from_bytes(&bytes[..length]) {
+        Ok(Report::Started) => given(plan, &mut descriptors).ok_or_else(|| silent(0)),
+        Ok(Report::Failed(failure)) => Err(failure),
+        Err(_) => Err(silent(0)),
     }
+}
+
+/// Sorts what came with the report; none if something is missing.
+fn given(plan: &Plan, descriptors: &mut dyn Iterator<Item = OwnedFd>) -> Option<(OwnedFd, Option<Handed>)> {
+    let program = descriptors.next()?;
+    Some(match &plan.network {
+        Some(network) => (program, Some(Handed::of(network, descriptors)?)),
+        None => (program, None),
+    })
 }

@@ -3,11 +3,14 @@
 //! * [`ground`] is the one normal form: a policy on real paths. Everything that enforces one derives from it.
 //! * [`Sandboxes::prepare`] decides how a policy is enforced; `probe` finds out what this machine can do. From the ground,
 //!   `view` makes what a run sees, `grants` what it may open, and `gaps` says what Landlock alone leaves open.
+//! * [`entrance`] is what the server holds of a run's private network.
 //! * [`plan`] is what the helper is told about one run; [`launch`] starts a helper with it.
 //! * [`placeholders`] keeps protected paths that do not exist from being created.
 //! * [`landlock`] and [`seccomp`] build rules; the helper and the child apply them.
+//! * [`peer_check`] lets in who belongs to one run.
 //! * [`networked`] knows the runs that can reach the server, and [`origin`] refuses connections that come from them.
 
+pub mod entrance;
 mod error;
 mod gaps;
 mod grants;
@@ -16,6 +19,7 @@ pub mod landlock;
 pub mod launch;
 pub mod networked;
 pub mod origin;
+pub mod peer_check;
 pub mod placeholders;
 pub mod plan;
 mod prepare;
@@ -24,6 +28,8 @@ pub mod seccomp;
 mod sock_diag;
 mod view;
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -32,8 +38,10 @@ pub use self::error::SandboxError;
 use self::ground::Ground;
 use self::networked::NetworkedRuns;
 use self::placeholders::Placeholders;
-pub use self::prepare::{Held, Prepared, Wanted};
+pub use self::plan::PrivateNetwork;
+pub use self::prepare::{Held, NetworkIsolation, Prepared, Wanted, WantedNetwork};
 pub use self::probe::Host;
+use crate::protocol::environment::EnvironmentInfo;
 use crate::protocol::sandbox::{SandboxBackend, SandboxGap, SandboxReport};
 
 /// The hidden first argument by which the program becomes the init of a sandbox.
@@ -57,6 +65,9 @@ pub struct SandboxSettings {
     pub accepted_gaps: Vec<SandboxGap>,
     /// Where the journal of placeholders goes. None: into memory.
     pub state_dir: Option<PathBuf>,
+    /// A program of this version that calls `exec_server::helper::dispatch` first, by its absolute path: it is run as
+    /// the helper. None: this very program, if it does.
+    pub helper: Option<PathBuf>,
     /// What the service manager has put into files for this server alone.
     pub credentials_dir: Option<PathBuf>,
 }
@@ -108,7 +119,31 @@ impl Sandboxes {
     #[must_use]
     pub fn host(&self) -> Arc<Host> {
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(host.get_or_insert_with(|| Arc::new(Host::probe())))
+        Arc::clone(host.get_or_insert_with(|| Arc::new(Host::probe(self.helper()))))
+    }
+
+    /// The program that is run as the helper.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn helper(&self) -> Result<CString, String> {
+        match &self.settings.helper {
+            Some(path) if path.is_absolute() => CString::new(path.as_os_str().as_bytes())
+                .map_err(|_| "the path of the sandbox helper holds a NUL byte".to_owned()),
+            Some(path) => Err(format!("the path of the sandbox helper, {}, is not absolute", path.display())),
+            None if REENTERED.load(Ordering::Relaxed) => Ok(c"/proc/self/exe".to_owned()),
+            None => Err("this program does not call `exec_server::helper::dispatch` first, \
+                         and no other is named as the sandbox helper"
+                .to_owned()),
+        }
+    }
+
+    /// Adds to what an executor says of itself what its sandboxes can do here. Blocks as [`Self::host`] does.
+    #[must_use]
+    pub fn described(&self, mut info: EnvironmentInfo) -> EnvironmentInfo {
+        info.sandbox = Some(self.report());
+        info.capabilities.network_proxy_transparent_tcp = self.network_isolation(true).is_ok();
+        info
     }
 
     /// What there is, for clients, and what the settings make the default. Blocks as [`Self::host`] does.

@@ -42,11 +42,25 @@ pub struct Plan {
     pub view: View,
     /// What may be opened, as a second layer under the view.
     pub grants: Vec<Grant>,
+    /// What becomes of a network namespace. None: nothing, and there is no loopback either.
+    pub network: Option<PrivateNetwork>,
     /// Which system calls are refused.
     pub filter: Filter,
     /// What runs.
     pub program: Program,
 }
+
+/// A network of the run's own, from which nothing leads out but what the server accepts inside.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrivateNetwork {
+    /// Where the server listens on its 127.0.0.1. Every port is free in a new network.
+    pub ports: Vec<u16>,
+    /// TCP to other networks, and DNS, come to the server as well.
+    pub transparent: bool,
+}
+
+/// Ports that a private network may have for the server.
+pub const MAX_PORTS: usize = 56;
 
 /// The files that a run sees: a base and what lies on it, later layers over earlier ones.
 ///
@@ -154,25 +168,19 @@ pub struct Program {
     pub cwd: CString,
     /// Standard input is a terminal, which becomes the controlling one.
     pub terminal: bool,
-    /// What it means that no candidate exists.
-    pub absence: Absence,
+    /// What is said, as a shell would, if no candidate exists; the program has then ended with 127. `None`: the start
+    /// fails.
+    pub absence: Option<CString>,
     /// Numbers of the descriptors that it inherits besides the standard streams; the helper has them at these already.
     pub inherited: Vec<i32>,
-}
-
-/// See [`Program::absence`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Absence {
-    /// The start fails.
-    Fails,
-    /// The view shows no file at all, so there can be no program: it is as if it had ended with 127, as shells say it.
-    Ends,
 }
 
 /// What the helper answers, once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
-    /// The program has been executed. A pidfd of it comes with the message.
+    /// The program has been executed. With the message come a pidfd of it, and of a private network the socket to its
+    /// broker, then the listeners in the order of their ports, then, where it is transparent, three sockets of IPv4 and, if
+    /// the machine has it, three of IPv6: for connections to elsewhere, for DNS by messages and by connections.
     Started,
     /// Nothing runs.
     Failed(Failure),
@@ -208,3 +216,40 @@ pub enum Stage {
 
 /// Bytes that a report may have.
 pub const REPORT_BYTES: usize = 16 << 10;
+
+/// Descriptors that may come with a report.
+pub const REPORT_DESCRIPTORS: usize = 64;
+
+/// What the server asks the broker of a private network for: a socket of it. The answer is the error, four bytes, 0 if
+/// the socket comes with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketKind {
+    /// TCP over IPv4.
+    Stream4,
+    /// TCP over IPv6.
+    Stream6,
+    /// UDP over IPv4.
+    Datagram4,
+}
+
+/// Bytes of a request to a broker.
+pub const BROKER_REQUEST_BYTES: usize = 1;
+
+impl SocketKind {
+    /// As a request.
+    #[must_use]
+    pub fn request(self) -> [u8; BROKER_REQUEST_BYTES] {
+        match self {
+            Self::Stream4 => [4],
+            Self::Stream6 => [6],
+            Self::Datagram4 => [14],
+        }
+    }
+
+    /// What a request is for.
+    #[must_use]
+    pub fn asked_for(request: [u8; BROKER_REQUEST_BYTES]) -> Option<Self> {
+        let all = [Self::Stream4, Self::Stream6, Self::Datagram4];
+        all.into_iter().find(|kind| kind.request() == request)
+    }
+}

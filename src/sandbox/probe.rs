@@ -1,14 +1,14 @@
 //! What this machine can do, found out by doing it once.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, OnceLock};
 
-use super::plan::{Absence, Base, Failure, Grant, GrantAccess, Plan, Program, Skeleton, View};
+use super::plan::{Base, Failure, Grant, GrantAccess, Plan, PrivateNetwork, Program, Skeleton, View};
 use super::seccomp::{Filter, Sockets};
-use super::{REENTERED, WORD, gaps, landlock, launch};
+use super::{WORD, gaps, landlock, launch};
 use crate::protocol::sandbox::{BackendReport, SandboxBackend, SandboxReport};
 use crate::spawn::isolation::Namespaces;
 use crate::spawn::mark::RunMark;
@@ -21,6 +21,9 @@ pub struct Host {
     pub(super) namespaces: Result<UserNamespace, String>,
     /// The version of Landlock.
     pub(super) landlock: Result<i32, String>,
+    /// Whether connections can be redirected in a private network. Known once it was needed.
+    transparent: OnceLock<Result<(), String>>,
+    helper: Result<CString, String>,
 }
 
 /// How a private view is come by.
@@ -32,10 +35,22 @@ pub(super) enum UserNamespace {
 }
 
 impl Host {
-    /// Tries everything once. Blocks for some milliseconds.
+    /// Tries everything once, with this helper if there is one. Blocks for some milliseconds.
     #[must_use]
-    pub fn probe() -> Self {
-        Self { namespaces: namespaces(), landlock: landlock() }
+    pub fn probe(helper: Result<CString, String>) -> Self {
+        let namespaces = helper.clone().and_then(|helper| namespaces(&helper));
+        Self { namespaces, landlock: landlock(), transparent: OnceLock::new(), helper }
+    }
+
+    /// Whether connections can be redirected in a private network, or why not. The first call tries it out, which blocks
+    /// for some milliseconds.
+    pub(super) fn transparent(&self) -> Result<(), &str> {
+        let tried = self.transparent.get_or_init(|| {
+            let user = self.namespaces.clone()? == UserNamespace::Used;
+            let network = PrivateNetwork { ports: Vec::new(), transparent: true };
+            run(&self.helper.clone()?, Namespaces { user, network: true }, Some(network))
+        });
+        tried.as_ref().copied().map_err(String::as_str)
     }
 
     /// What there is, for clients. The default is the one that is forced, or the first that there is.
@@ -59,13 +74,10 @@ impl Host {
     }
 }
 
-fn namespaces() -> Result<UserNamespace, String> {
-    if !REENTERED.load(Ordering::Relaxed) {
-        return Err("this program does not call `exec_server::helper::dispatch` first".to_owned());
-    }
-    let used = run(Namespaces { user: true, network: true });
+fn namespaces(helper: &CString) -> Result<UserNamespace, String> {
+    let used = run(helper, Namespaces { user: true, network: true }, None);
     let Err(reason) = used else { return Ok(UserNamespace::Used) };
-    match run(Namespaces { user: false, network: true }) {
+    match run(helper, Namespaces { user: false, network: true }, None) {
         Ok(()) => Ok(UserNamespace::NotNeeded),
         Err(_) => Err(reason),
     }
@@ -81,11 +93,14 @@ fn landlock() -> Result<i32, String> {
     }
 }
 
-/// Builds a read-only view without network and runs something in it: this program, which ends at once.
-fn run(namespaces: Namespaces) -> Result<(), String> {
-    let streams = streams().map_err(|error| error.to_string())?;
-    match launch::launch(&plan(), streams, namespaces) {
-        Ok(child) => child.wait().then_some(()).ok_or_else(|| "a sandbox did not work".to_owned()),
+/// Builds a read-only view without the machine's network and runs something in it: the helper's program, which ends at
+/// once.
+fn run(helper: &CString, namespaces: Namespaces, network: Option<PrivateNetwork>) -> Result<(), String> {
+    let streams = streams(helper).map_err(|error| error.to_string())?;
+    match launch::launch(&plan(network), streams, namespaces, helper.clone()) {
+        Ok(launched) => {
+            launched.child.wait().then_some(()).ok_or_else(|| "a sandbox did not work".to_owned())
+        }
         Err(launch::LaunchError::Spawn(SpawnError { source, .. })) => {
             Err(format!("namespaces cannot be made: {source}"))
         }
@@ -101,16 +116,19 @@ pub(super) fn in_words(failure: &Failure) -> String {
     }
 }
 
-fn streams() -> std::io::Result<launch::Streams> {
+fn streams(helper: &CString) -> std::io::Result<launch::Streams> {
     let null = || File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
     Ok(launch::Streams {
         stdio: Stdio::Separate { stdin: null()?, stdout: null()?, stderr: null()? },
-        inherited: vec![Inherited { fd: Arc::new(File::open("/proc/self/exe")?.into()), number: 3 }],
+        inherited: vec![Inherited {
+            fd: Arc::new(File::open(OsStr::from_bytes(helper.as_bytes()))?.into()),
+            number: 3,
+        }],
         mark: RunMark::none(),
     })
 }
 
-fn plan() -> Plan {
+fn plan(network: Option<PrivateNetwork>) -> Plan {
     let words = |words: &[&str]| words.iter().filter_map(|word| CString::new(*word).ok()).collect();
     Plan {
         view: View {
@@ -118,6 +136,7 @@ fn plan() -> Plan {
             layers: Vec::new(),
             shared_memory: Skeleton::default(),
         },
+        network,
         grants: vec![Grant { path: std::path::Path::new("/").into(), access: GrantAccess::Read }],
         filter: Filter { sockets: Sockets::Supervised, fixed_metadata: false },
         program: Program {
@@ -126,7 +145,7 @@ fn plan() -> Plan {
             env: Vec::new(),
             cwd: c"/".to_owned(),
             terminal: false,
-            absence: Absence::Fails,
+            absence: None,
             inherited: vec![3],
         },
     }

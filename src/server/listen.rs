@@ -105,6 +105,15 @@ impl BoundListener {
         }
     }
 
+    /// The port, of TCP.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Self::Tcp(_, address) => Some(address.port()),
+            Self::Unix(_) => None,
+        }
+    }
+
     /// Only this machine can reach it.
     #[must_use]
     pub fn is_local(&self) -> bool {

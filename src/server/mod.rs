@@ -28,6 +28,7 @@ use self::setup::find;
 use self::site::{Audience, Common, Rules, Site};
 pub use self::tls::TlsError;
 use crate::config::{Config, Settings};
+use crate::network::proxy::own::{OwnListener, OwnListeners, Owner, Transport};
 use crate::process::end_scope;
 use crate::rpc::lines::Lines;
 use crate::sandbox::Sandboxes;
@@ -53,6 +54,8 @@ pub struct Server {
     drain: Duration,
     grace: Duration,
     mark: ServerMark,
+    /// Its proxies lead nobody here.
+    _ports: Vec<OwnListener>,
 }
 
 /// What a server is given by its process.
@@ -106,8 +109,15 @@ impl Server {
         let client_sites = listeners.len();
         listeners.extend(listen::all(&config.metrics.listen, sockets.operators).await?);
         let is_exposed = listeners.iter().any(|listener| !listener.is_local());
+        // Before anybody can know of the ports.
+        let own = Arc::new(OwnListeners::default());
+        let ports: Vec<OwnListener> = listeners
+            .iter()
+            .filter_map(BoundListener::port)
+            .map(|port| own.add(Owner::Server, Transport::Tcp, port))
+            .collect();
         let rules = Rules::new(settings, is_exposed, |name| find(&resources.environment, name))?;
-        let common = Arc::new(Common::new(config, setup::shared(config, &resources)));
+        let common = Arc::new(Common::new(config, setup::shared(config, &resources, own)));
         let metrics = listeners.len() == client_sites;
         let site = |(index, listener): (usize, BoundListener)| {
             let is_for_clients = index < client_sites;
@@ -124,6 +134,7 @@ impl Server {
             drain: config.server.drain_ms,
             grace: config.process.grace_ms,
             mark,
+            _ports: ports,
             common,
         })
     }
@@ -203,7 +214,7 @@ async fn end_everything(
 /// Serves one connection on standard input and output, until the input ends or `shutdown`.
 pub async fn serve_stdio(settings: &Settings, resources: Resources, shutdown: Shutdown) {
     let (config, mark) = (&settings.config, resources.mark);
-    let shared = setup::shared(config, &resources);
+    let shared = setup::shared(config, &resources, Arc::default());
     let registry = Arc::clone(&shared.registry);
     let transport = Lines::new(tokio::io::stdin(), tokio::io::stdout());
     let stop = shared.shutdown.clone();

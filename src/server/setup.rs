@@ -9,9 +9,14 @@ use super::Resources;
 use super::connection::Shared;
 use super::metrics::Traffic;
 use crate::config::{Config, state_dir};
+use crate::discovery::Discovery;
 use crate::environment_config::EnvironmentConfig;
 use crate::environment_info;
 use crate::http_request::{HttpClient, HttpSettings};
+use crate::network::proxy::own::OwnListeners;
+use crate::network::proxy::site::Site;
+use crate::network::proxy::upstream::UpstreamSettings;
+use crate::policy::egress::Authority;
 use crate::process::SpoolSettings;
 use crate::session::{Executor, ExecutorSettings, SessionRegistry};
 use crate::snapshot::SnapshotSettings;
@@ -24,7 +29,7 @@ pub(super) fn find(environment: &[(OsString, OsString)], name: &str) -> Option<O
 }
 
 /// What all connections share.
-pub(super) fn shared(config: &Config, resources: &Resources) -> Arc<Shared> {
+pub(super) fn shared(config: &Config, resources: &Resources, own: Arc<OwnListeners>) -> Arc<Shared> {
     let Resources { mark, environment, sandboxes, telemetry } = resources;
     let variable = |name: &str| find(environment, name);
     let info = environment_info::gather(variable, config.snapshot.enabled);
@@ -36,12 +41,16 @@ pub(super) fn shared(config: &Config, resources: &Resources) -> Arc<Shared> {
         *mark,
         environment.clone(),
         Arc::clone(sandboxes),
+        Arc::new(proxies(config, &variable, own)),
     );
+    let settings = EnvironmentConfig::new(home, codex_home, hostname);
+    let discovery = Discovery::new(settings.home(), settings.codex_home()).beside(Arc::clone(sandboxes));
     Arc::new(Shared {
         registry: SessionRegistry::new(executor, config.server.max_sessions, config.session.detached_ms),
         info,
         sandboxes: Arc::clone(sandboxes),
-        config: Arc::new(EnvironmentConfig::new(home, codex_home, hostname)),
+        config: Arc::new(settings),
+        discovery: Arc::new(discovery),
         http: Arc::new(HttpClient::new(http_settings(config, environment))),
         traffic: Arc::new(Traffic::default()),
         concurrent_requests: config.server.concurrent_requests,
@@ -52,11 +61,23 @@ pub(super) fn shared(config: &Config, resources: &Resources) -> Arc<Shared> {
     })
 }
 
+/// What the proxies of processes share.
+fn proxies(config: &Config, variable: Variables<'_>, own: Arc<OwnListeners>) -> Site {
+    let tcp = config.network.tcp_upstream_proxy.as_ref();
+    let upstream = UpstreamSettings {
+        tcp: tcp.map(|proxy| Authority { host: proxy.host.to_string(), port: Some(proxy.port.get()) }),
+        private_ips: config.network.private_ips_via_upstream,
+        variable: Some(variable),
+    };
+    Site::new(config.network.max_connections.get(), upstream, own)
+}
+
 fn http_settings(config: &Config, environment: &[(OsString, OsString)]) -> HttpSettings {
     HttpSettings {
         max_buffered: config.http.max_buffered_bytes,
         allowed_variables: config.http.header_env_allow.iter().map(ToString::to_string).collect(),
         deny: config.http.deny.clone(),
+        network_policy: None,
         environment: environment.to_vec(),
     }
 }
@@ -84,6 +105,7 @@ fn executor_settings(config: &Config, variable: Variables<'_>) -> ExecutorSettin
             capture_limit: config.snapshot.capture_ms,
             cache_bytes: usize::try_from(config.snapshot.cache_bytes).unwrap_or(usize::MAX),
         },
+        checks_peers: config.network.check_peer,
         ..ExecutorSettings::default()
     }
 }

@@ -9,6 +9,7 @@ use futures_util::task::AtomicWaker;
 use tokio_util::sync::CancellationToken;
 
 use super::{Session, SessionRegistry, executor};
+use crate::network::desk;
 use crate::process::Process;
 use crate::process::feed::Feed;
 
@@ -65,6 +66,8 @@ pub struct Attachment {
     feed: Arc<Feed>,
     role: Role,
     probe: Arc<Probe>,
+    /// Of the holder.
+    desk: Option<desk::Seat>,
     /// Where the session is forgotten; gone for a session that nobody resumes.
     registry: Weak<SessionRegistry>,
 }
@@ -86,6 +89,12 @@ impl Attachment {
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
+    }
+
+    /// Where the session's proxies ask its holder.
+    #[must_use]
+    pub fn desk(&self) -> Option<&desk::Seat> {
+        self.desk.as_ref()
     }
 
     /// Ready when somebody else wants the session: find out whether the peer is alive. For the connection's task.
@@ -118,12 +127,13 @@ impl Session {
                 expiry.cancel();
             }
         }
+        let desk = (role == Role::Holder).then(|| self.desk.attach());
         attached.seats.push(Seat { feed: Arc::clone(&feed), role, probe: Arc::clone(&probe) });
         drop(attached);
         for process in self.table().processes() {
             process.log().watch(&feed, false);
         }
-        Some(Attachment { session: Arc::clone(self), feed, role, probe, registry })
+        Some(Attachment { session: Arc::clone(self), feed, role, probe, desk, registry })
     }
 
     /// Lets everybody attached have the events of a new process, from its first one on.
@@ -180,6 +190,8 @@ impl Session {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
+        // Before the next holder can take its place.
+        self.desk = None;
         self.session.detach(&self.feed, self.role, &self.registry);
     }
 }

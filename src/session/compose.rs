@@ -7,10 +7,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use super::egress::{Doors, Egress, Way};
 use super::{Executor, StartError};
 use crate::process::{ProcessSpec, env};
 use crate::protocol::process::{ExecParams, StartParams};
-use crate::sandbox::{Prepared, Wanted};
+use crate::sandbox::{Prepared, Wanted, WantedNetwork};
 use crate::snapshot::{Capture, Snapshot};
 
 /// A run, ready to start.
@@ -20,6 +21,8 @@ pub(super) struct Composed {
     pub(super) spec: ProcessSpec,
     /// What confines it.
     pub(super) sandbox: Option<Prepared>,
+    /// Its doors to the network.
+    pub(super) doors: Option<Doors>,
 }
 
 /// What is run of a start.
@@ -33,26 +36,36 @@ pub(super) enum Form<'a> {
     Restored(&'a Snapshot),
 }
 
-/// Composes a run: inherited variables, what a snapshot has changed in them, the request's own over both; then the
-/// command line; then the sandbox around it.
+/// Composes a run: inherited variables, what a snapshot has changed in them, the request's own over both, those of its
+/// proxy over everything; then the command line; then the sandbox around it.
 ///
 /// # Errors
-/// [`StartError::InvalidParams`] for a working directory that is none on this machine, [`StartError::Sandbox`] for a
-/// policy that is not enforced.
+/// [`StartError::InvalidParams`] for a working directory that is none on this machine and for variables that name no
+/// usable proxy, [`StartError::Sandbox`] for a policy that is not enforced.
 pub(super) async fn compose(
     params: &StartParams,
     executor: &Executor,
     form: Form<'_>,
+    egress: Option<&Arc<Egress>>,
 ) -> Result<Composed, StartError> {
-    let spec = specify(params, executor, form)?;
-    let sandbox = confine(&params.exec, &spec, executor).await?;
-    Ok(Composed { spec, sandbox })
+    let (mut spec, mut way) = specify(params, executor, form, egress)?;
+    spec.introduction = way.as_mut().and_then(|way| way.introduction.take());
+    let network = way.as_ref().map(|way| way.network.clone()).unwrap_or_default();
+    let mut sandbox = confine(&params.exec, &spec, network, executor).await?;
+    if let Some(why) = way.as_mut().and_then(|way| way.refusal.take())
+        && !sandbox.as_mut().is_some_and(|sandbox| sandbox.refuse(&why))
+    {
+        return Err(StartError::InvalidParams(why));
+    }
+    let entrance = sandbox.as_mut().and_then(Prepared::take_entrance);
+    Ok(Composed { spec, sandbox, doors: way.map(|way| way.open(entrance)) })
 }
 
 /// Decides how the policy of a start is enforced.
 async fn confine(
     exec: &ExecParams,
     spec: &ProcessSpec,
+    network: WantedNetwork,
     executor: &Executor,
 ) -> Result<Option<Prepared>, StartError> {
     let Some(context) = exec.sandbox.clone() else { return Ok(None) };
@@ -61,13 +74,19 @@ async fn confine(
         context,
         cwd: spec.cwd.clone(),
         temporary_directory: temporary.map(|path| OsStr::from_bytes(path).into()),
+        network,
     };
     let sandboxes = Arc::clone(executor.sandboxes());
     let prepared = tokio::task::spawn_blocking(move || sandboxes.prepare(&wanted)).await;
     Ok(Some(prepared.map_err(|_| StartError::SessionEnded)??))
 }
 
-fn specify(params: &StartParams, executor: &Executor, form: Form<'_>) -> Result<ProcessSpec, StartError> {
+fn specify(
+    params: &StartParams,
+    executor: &Executor,
+    form: Form<'_>,
+    egress: Option<&Arc<Egress>>,
+) -> Result<(ProcessSpec, Option<Way>), StartError> {
     let exec = &params.exec;
     let cwd =
         exec.cwd.to_native_path().map_err(|error| StartError::InvalidParams(format!("`cwd`: {error}")))?;
@@ -76,6 +95,7 @@ fn specify(params: &StartParams, executor: &Executor, form: Form<'_>) -> Result<
         snapshot.lay_over(&mut variables);
     }
     env::lay_over(&mut variables, &exec.env);
+    let way = egress.map(|egress| egress.arrange(&mut variables)).transpose()?;
     let mut spec = ProcessSpec {
         id: exec.process_id.clone(),
         argv: exec.argv.clone(),
@@ -85,11 +105,12 @@ fn specify(params: &StartParams, executor: &Executor, form: Form<'_>) -> Result<
         terminal: exec.tty.then(|| params.options.size.unwrap_or_default()),
         pipe_stdin: exec.pipe_stdin,
         inherited: Vec::new(),
+        introduction: None,
     };
     match form {
         Form::AsGiven => {}
         Form::Capture(capture) => capture.put_in_place(&mut spec),
         Form::Restored(snapshot) => snapshot.put_before(&mut spec),
     }
-    Ok(spec)
+    Ok((spec, way))
 }

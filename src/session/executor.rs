@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::network::proxy::site::Site;
 use crate::process::{OutputBudget, OutputUsage, SpoolSettings, StartFailure, StartFailureKind};
 use crate::sandbox::Sandboxes;
 use crate::snapshot::{SnapshotCache, SnapshotSettings};
@@ -30,6 +31,8 @@ pub struct ExecutorSettings {
     pub max_processes_per_session: NonZeroUsize,
     /// Remembered states of shells.
     pub snapshots: SnapshotSettings,
+    /// The proxies of runs without a sandbox serve these runs only.
+    pub checks_peers: bool,
     /// Where it is counted.
     pub telemetry: Arc<Telemetry>,
 }
@@ -48,6 +51,7 @@ impl Default for ExecutorSettings {
             max_processes: count(8192),
             max_processes_per_session: count(4096),
             snapshots: SnapshotSettings::default(),
+            checks_peers: false,
             telemetry: Arc::default(),
         }
     }
@@ -64,6 +68,7 @@ pub struct Executor {
     /// The server's own environment, as policies see it.
     environment: Vec<(OsString, OsString)>,
     sandboxes: Arc<Sandboxes>,
+    network: Arc<Site>,
 }
 
 impl Executor {
@@ -74,6 +79,7 @@ impl Executor {
         mark: ServerMark,
         environment: Vec<(OsString, OsString)>,
         sandboxes: Arc<Sandboxes>,
+        network: Arc<Site>,
     ) -> Arc<Self> {
         let output = OutputBudget::new(MEMORY_FOR_OUTPUT, settings.spool.clone());
         let snapshots = SnapshotCache::new(settings.snapshots.cache_bytes);
@@ -85,6 +91,7 @@ impl Executor {
             live: AtomicUsize::new(0),
             environment,
             sandboxes,
+            network,
         })
     }
 
@@ -104,6 +111,12 @@ impl Executor {
     #[must_use]
     pub fn sandboxes(&self) -> &Arc<Sandboxes> {
         &self.sandboxes
+    }
+
+    /// What its proxies share.
+    #[must_use]
+    pub fn network(&self) -> &Arc<Site> {
+        &self.network
     }
 
     /// Where what it does is counted.

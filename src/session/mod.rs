@@ -5,6 +5,7 @@
 
 mod attachment;
 mod compose;
+mod egress;
 mod executor;
 mod read;
 mod record;
@@ -25,6 +26,7 @@ pub use read::{MAX_ANSWER_OUTPUT, ReadOutcome, ReadRequest, read_now, wait_for_n
 pub use registry::{Census, SessionError, SessionRegistry};
 pub use start::{StartError, Started};
 
+use crate::network::desk::Desk;
 use crate::process::log::Status;
 use crate::process::{Process, end_scope};
 use crate::protocol::process::{
@@ -83,6 +85,8 @@ pub struct Session {
     /// Changes when a start has been finished, one way or the other.
     start_settled: watch::Sender<()>,
     snapshots: SessionSnapshots,
+    /// Where the proxies of its processes ask its client.
+    desk: Arc<Desk>,
     /// Cancelled when the end begins, for starts that wait for a snapshot.
     ending: CancellationToken,
 }
@@ -107,6 +111,7 @@ impl Session {
             table: Mutex::default(),
             attached: Mutex::default(),
             start_settled: watch::Sender::new(()),
+            desk: Arc::default(),
             ending: CancellationToken::new(),
         })
     }

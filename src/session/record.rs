@@ -30,7 +30,6 @@ pub(super) fn not_started(executor: &Executor, error: &StartError) {
         StartError::InvalidParams(_)
         | StartError::Duplicate(_)
         | StartError::Failed(_)
-        | StartError::NotAvailable(_)
         | StartError::SessionEnded => {}
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::compose::{Composed, Form, compose};
+use super::egress::Egress;
 use super::start::wants_snapshot;
 use super::{Session, StartError};
 use crate::protocol::process::{ShellSnapshotReport, ShellSnapshotState, StartParams};
@@ -17,6 +18,7 @@ impl Session {
     pub(super) async fn shell_state(
         self: &Arc<Self>,
         params: &StartParams,
+        egress: Option<&Arc<Egress>>,
     ) -> Result<Option<Answer>, StartError> {
         let exec = &params.exec;
         let shell = exec.shell_snapshot.as_ref().and_then(|request| Shell::named(&request.shell.name));
@@ -27,7 +29,7 @@ impl Session {
         if !settings.enabled {
             return Ok(Some(Answer::Fallback(Fallback::TurnedOff)));
         }
-        let captured = || self.capture(shell, params.clone());
+        let captured = || self.capture(shell, params.clone(), egress.cloned());
         tokio::select! {
             answer = self.snapshots.obtain(key, captured) => Ok(Some(answer)),
             () = self.ending.cancelled() => Err(StartError::SessionEnded),
@@ -39,6 +41,7 @@ impl Session {
         self: &Arc<Self>,
         shell: Shell,
         params: StartParams,
+        egress: Option<Arc<Egress>>,
     ) -> impl Future<Output = Result<Snapshot, CaptureError>> + Send + 'static {
         let (executor, run) = (Arc::clone(&self.executor), self.mark.run());
         async move {
@@ -48,10 +51,10 @@ impl Session {
             let exec = &params.exec;
             let limit = settings.snapshots.capture_limit;
             let mut capture = Capture::new(shell, exec.env_policy.clone(), &exec.env, limit);
-            let composed = compose(&params, &executor, Form::Capture(&mut capture)).await;
-            let Composed { spec, sandbox } =
+            let composed = compose(&params, &executor, Form::Capture(&mut capture), egress.as_ref()).await;
+            let Composed { spec, sandbox, doors } =
                 composed.map_err(|error| CaptureError::Spawn(error.to_string()))?;
-            capture.run(spec, run, sandbox, live).await
+            capture.run(spec, run, sandbox, (live, doors)).await
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::compose::{Composed, Form, compose};
+use super::egress::{Doors, Egress};
 use super::executor::Live;
 use super::table::{Enforced, Entry, Given, Request, Table};
 use super::{ConnectionId, Session, record};
@@ -33,9 +34,6 @@ pub enum StartError {
     /// The program could not be executed.
     #[error(transparent)]
     Failed(#[from] StartFailure),
-    /// A protection was asked for that this executor does not have.
-    #[error("{0}")]
-    NotAvailable(String),
     /// A sandbox policy cannot be enforced.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
@@ -107,8 +105,10 @@ impl Session {
             match self.reserve(&params.exec.process_id, &request)? {
                 Reserved::New(live) => {
                     let reservation = Reservation::of(self, &params);
-                    let state = self.shell_state(&params).await?;
-                    let launch = tokio::spawn(Arc::clone(self).launch(params, live, reservation, state));
+                    let egress = Egress::of(&params.exec, self).await?;
+                    let state = self.shell_state(&params, egress.as_ref()).await?;
+                    let conditions = Conditions { live, reservation, state, egress };
+                    let launch = tokio::spawn(Arc::clone(self).launch(params, conditions));
                     return launch.await.unwrap_or(Err(StartError::SessionEnded));
                 }
                 Reserved::Existing(Existing::Present(process, given)) => {
@@ -183,13 +183,13 @@ impl Session {
     async fn launch(
         self: Arc<Self>,
         params: StartParams,
-        live: Live,
-        reservation: Reservation,
-        state: Option<Answer>,
+        conditions: Conditions,
     ) -> Result<Started, StartError> {
+        let Conditions { live, reservation, state, egress } = conditions;
         let began = Instant::now();
         let form = state.as_ref().and_then(Answer::snapshot).map_or(Form::AsGiven, Form::Restored);
-        let Composed { spec, sandbox } = compose(&params, &self.executor, form).await?;
+        let Composed { spec, sandbox, doors } =
+            compose(&params, &self.executor, form, egress.as_ref()).await?;
         let given = Given {
             sandbox: Enforced::by(sandbox.as_ref()),
             shell_snapshot: state.as_ref().map(Answer::report),
@@ -198,7 +198,7 @@ impl Session {
         let (process, actor) = started.inspect_err(|failure| self.executor.hear_of(failure))?;
         let end = self.table().fill(&process, given.clone());
         drop(reservation);
-        tokio::spawn(own(Arc::downgrade(&self), Arc::clone(&process), actor, live));
+        tokio::spawn(own(Arc::downgrade(&self), Arc::clone(&process), actor, (live, doors)));
         if let Some(grace) = end {
             process.terminate(grace);
         }
@@ -225,6 +225,14 @@ impl Drop for Reservation {
         self.session.table().release(&self.id);
         self.session.start_settled.send_replace(());
     }
+}
+
+/// What a start goes on with.
+struct Conditions {
+    live: Live,
+    reservation: Reservation,
+    state: Option<Answer>,
+    egress: Option<Arc<Egress>>,
 }
 
 enum Reserved {
@@ -254,12 +262,20 @@ fn existing(table: &Table, id: &ProcessId, request: &Request) -> Result<Option<E
 }
 
 /// Serves a process to its close, then keeps its record for a while.
-async fn own(session: std::sync::Weak<Session>, process: Arc<Process>, actor: Actor, live: Live) {
+async fn own(
+    session: std::sync::Weak<Session>,
+    process: Arc<Process>,
+    actor: Actor,
+    (live, doors): (Live, Option<Doors>),
+) {
     let id = session.upgrade().map(|session| session.id.clone()).unwrap_or_default();
     Box::pin(actor.run()).await;
     record::ended(live.executor(), &id, &process);
     let lifetime = live.executor().settings().record_lifetime;
     drop(live);
+    if let Some(doors) = doors {
+        doors.close();
+    }
     tokio::time::sleep(lifetime).await;
     if let Some(session) = session.upgrade() {
         session.table().forget(&process);
@@ -309,26 +325,13 @@ fn check(params: &StartParams) -> Result<(), StartError> {
             return invalid(format!("shell snapshots are unsupported for shell `{}`", snapshot.shell.name));
         }
     }
-    check_protection(exec)
+    Ok(())
 }
 
 /// Whether the command line is one that a snapshot can serve.
 pub(super) fn wants_snapshot(exec: &ExecParams) -> bool {
     let shell = exec.shell_snapshot.as_ref().map(|snapshot| &snapshot.shell.path);
     matches!(exec.argv.as_slice(), [program, flag, _, ..] if Some(program) == shell && flag == "-lc")
-}
-
-/// Refuses every protection that would not be enforced.
-fn check_protection(exec: &ExecParams) -> Result<(), StartError> {
-    let unavailable = |what: &str| {
-        let message =
-            format!("{what} is not available on this server, and the process was not started without it");
-        Err(StartError::NotAvailable(message))
-    };
-    if exec.enforce_managed_network || exec.network_proxy.is_some() || exec.managed_network.is_some() {
-        return unavailable("managed networking (`enforceManagedNetwork`, `networkProxy`)");
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -339,6 +342,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::network::proxy::site::Site;
+    use crate::network::proxy::upstream::UpstreamSettings;
     use crate::process::log::Exit;
     use crate::protocol::process::ExitReason;
     use crate::sandbox::{SandboxSettings, Sandboxes};
@@ -353,6 +358,7 @@ mod tests {
             ServerMark::new(),
             Vec::new(),
             Sandboxes::new(SandboxSettings::default()),
+            Arc::new(Site::new(1, UpstreamSettings::default(), Arc::default())),
         );
         let session = Session::new("test", executor);
         let params = json!({"processId": "p", "argv": ["/bin/sleep", "60"], "cwd": "file:///", "env": {}, "tty": false});

@@ -114,6 +114,7 @@ mod tests {
             terminal: None,
             pipe_stdin: false,
             inherited: Vec::new(),
+            introduction: None,
         };
         snapshot.put_before(&mut spec);
         assert_eq!(spec.inherited.len(), 1);

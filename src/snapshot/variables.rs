@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 use super::error::CaptureError;
 use crate::process::env::{NameFilter, Variables};
+use crate::protocol::network::{
+    ACTIVE_VARIABLE, ALL_VARIABLES, BYPASS_VARIABLES, HTTP_VARIABLES, OTHER_VARIABLES,
+};
 use crate::protocol::process::ExecEnvPolicy;
 
 /// Everything that is exported, before any of it is filtered.
@@ -12,37 +15,6 @@ const MAX_EXPORTED: usize = 512 << 10;
 const MAX_VARIABLE: usize = (128 << 10) - 1;
 /// What belongs to one run of a shell.
 const OF_ONE_RUN: [&[u8]; 7] = [b"PWD", b"OLDPWD", b"SHLVL", b"_", b"SHELLOPTS", b"BASHOPTS", b"IFS"];
-/// Set in every run behind a managed proxy.
-const PROXY_MARKER: &[u8] = b"CODEX_NETWORK_PROXY_ACTIVE";
-
-/// What managed networking sets, in capitals.
-const PROXY_NAMES: [&str; 24] = [
-    "ALL_PROXY",
-    "BUNDLE_HTTPS_PROXY",
-    "BUNDLE_HTTP_PROXY",
-    "BUNDLE_NO_PROXY",
-    "CODEX_NETWORK_ALLOW_LOCAL_BINDING",
-    "CODEX_NETWORK_PROXY_ACTIVE",
-    "DOCKER_HTTPS_PROXY",
-    "DOCKER_HTTP_PROXY",
-    "ELECTRON_GET_USE_PROXY",
-    "FTP_PROXY",
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
-    "NODE_USE_ENV_PROXY",
-    "NO_PROXY",
-    "NPM_CONFIG_HTTPS_PROXY",
-    "NPM_CONFIG_HTTP_PROXY",
-    "NPM_CONFIG_NOPROXY",
-    "NPM_CONFIG_PROXY",
-    "PIP_PROXY",
-    "WSS_PROXY",
-    "WS_PROXY",
-    "YARN_HTTPS_PROXY",
-    "YARN_HTTP_PROXY",
-    "YARN_NO_PROXY",
-];
-
 /// What the start-up files did to the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Changes {
@@ -73,7 +45,7 @@ impl Changes {
         let names = NameFilter::new(policy);
         let is_set_by_policy =
             |name: &[u8]| policy.is_some_and(|policy| policy.set.keys().any(|set| set.as_bytes() == name));
-        let behind_proxy = exported.contains_key(PROXY_MARKER) || passed.contains_key(PROXY_MARKER);
+        let behind_proxy = [exported, passed].iter().any(|all| all.contains_key(ACTIVE_VARIABLE.as_bytes()));
         let is_carried = |name: &[u8]| {
             is_identifier(name) && !OF_ONE_RUN.contains(&name) && !(behind_proxy && is_of_proxy(name))
         };
@@ -108,7 +80,9 @@ pub(super) fn is_identifier(name: &[u8]) -> bool {
 
 /// Whether managed networking sets the variable: an address of one run, never to be used by another.
 fn is_of_proxy(name: &[u8]) -> bool {
-    std::str::from_utf8(name).is_ok_and(|name| PROXY_NAMES.contains(&name.to_ascii_uppercase().as_str()))
+    let names = HTTP_VARIABLES.iter().chain(&ALL_VARIABLES).chain(&BYPASS_VARIABLES).chain(&OTHER_VARIABLES);
+    // Some clients set the last one.
+    names.chain(&[ACTIVE_VARIABLE, "YARN_NO_PROXY"]).any(|known| known.as_bytes().eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]

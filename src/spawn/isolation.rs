@@ -34,13 +34,15 @@ pub struct Restrictions {
 pub struct Namespaces {
     /// A user namespace, in which the ids stay what they are. Without it, this process must have the capabilities.
     pub user: bool,
-    /// A network without connection.
+    /// A network without connection, which it must set up itself.
     pub network: bool,
 }
 
-/// Capabilities that must outlive the exec of one that is not root: mounts, and giving the rest up.
-const KEPT: [u32; 2] = [CAP_SETPCAP, CAP_SYS_ADMIN];
+/// Capabilities that must outlive the exec of one that is not root: mounts, interfaces, and giving the rest up.
+const KEPT: [u32; 4] = [CAP_SETPCAP, CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_SYS_ADMIN];
 const CAP_SETPCAP: u32 = 8;
+const CAP_NET_BIND_SERVICE: u32 = 10;
+const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_ADMIN: u32 = 21;
 
 /// An [`Isolation`], ready for the child.

@@ -17,6 +17,7 @@ mod leftovers;
 mod listeners;
 mod managed;
 mod metrics;
+mod networking;
 mod operating_example;
 mod output;
 mod sessions;

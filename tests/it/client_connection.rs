@@ -44,7 +44,7 @@ async fn the_upgrade_has_exactly_the_headers_of_the_contract() {
         request_id: Some("r-1".into()),
         ..ClientOptions::default()
     };
-    let environment = Environment::create(Some(format!("{}/p/../q?a=b", server.url())), options).unwrap();
+    let environment = Environment::remote(&format!("{}/p/../q?a=b", server.url()), options).unwrap();
     environment.start_connecting();
     let mut stream = server.accept_raw().await;
     let mut head = Vec::new();
@@ -105,7 +105,7 @@ async fn a_message_right_behind_the_upgrade_is_not_lost() {
 async fn headers_come_again_with_every_reconnect() {
     let server = ScriptedServer::start().await;
     let options = ClientOptions { bearer_token: Some("t".into()), ..ClientOptions::default() };
-    let environment = Environment::create(Some(server.url()), options).unwrap();
+    let environment = Environment::remote(&server.url(), options).unwrap();
     environment.start_connecting();
     let authorization = ("authorization".to_owned(), "Bearer t".to_owned());
     let first = server.accept_session(json!({})).await;
@@ -118,7 +118,7 @@ async fn headers_come_again_with_every_reconnect() {
 #[test_case("ws://0.0.0.0:1"; "any address")]
 fn a_token_for_another_machine_is_refused_before_anything_is_dialled(url: &str) {
     let options = ClientOptions { bearer_token: Some("t".into()), ..ClientOptions::default() };
-    let error = Environment::create(Some(url.into()), options).err().unwrap();
+    let error = Environment::remote(url, options).err().unwrap();
     assert!(matches!(error, ExecServerError::Protocol(_)));
 }
 
@@ -292,7 +292,7 @@ async fn silence_at_the_upgrade_and_at_initialize_has_limits() {
         initialize_timeout: Duration::from_millis(100),
         ..ClientOptions::default()
     };
-    let environment = Environment::create(Some(server.url()), options).unwrap();
+    let environment = Environment::remote(&server.url(), options).unwrap();
     let error = soon(environment.wait_until_ready()).await.unwrap_err();
     assert!(matches!(reason(&error), ExecServerError::ConnectTimeout { .. }), "{error:?}");
     drop(server.accept_raw().await);
@@ -344,7 +344,7 @@ async fn a_server_that_falls_silent_is_noticed() {
         ping_timeout: Duration::from_secs(1),
         ..ClientOptions::default()
     };
-    let environment = Environment::create(Some(proxy.url()), options).unwrap();
+    let environment = Environment::remote(&proxy.url(), options).unwrap();
     environment.start_connecting();
     let mut connection = server.accept_session(json!({})).await;
     // It answers pings while it is read from.

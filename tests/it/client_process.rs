@@ -168,7 +168,13 @@ async fn what_the_server_lacks_is_refused_or_dropped_before_anything_is_sent() {
     let error = scene.backend.start_with(script("p", "true"), size).await.err().unwrap();
     assert!(matches!(&error, ExecServerError::Unsupported(why) if why.contains("processControl")), "{error}");
     let proxied = exec_server::protocol::process::ExecParams {
-        network_proxy: Some(json!({"proxy": {}})),
+        network_proxy: Some(
+            serde_json::from_value(json!({"proxy": {
+                "enabled": true, "enableSocks5": true, "enableSocks5Udp": true, "allowUpstreamProxy": true,
+                "dangerouslyAllowAllUnixSockets": false, "mode": "full", "allowLocalBinding": false
+            }}))
+            .unwrap(),
+        ),
         ..script("p", "true")
     };
     let error = scene.backend.start(proxied).await.err().unwrap();

@@ -142,7 +142,7 @@ async fn the_passive_file_system_never_waits_and_never_dials() {
 #[tokio::test]
 async fn a_file_system_without_a_server_says_so() {
     let options = ClientOptions { connect_timeout: Duration::from_secs(2), ..ClientOptions::default() };
-    let environment = Environment::create(Some("ws://127.0.0.1:1".to_owned()), options).unwrap();
+    let environment = Environment::remote("ws://127.0.0.1:1", options).unwrap();
     let error = environment.get_filesystem().canonicalize(&uri("file:///"), None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotConnected);
     assert!(error.to_string().contains("ws://127.0.0.1:1"), "{error}");

@@ -4,9 +4,16 @@
 
 mod support;
 
+mod chaos;
 mod client_connection;
 mod client_process;
 mod client_recovery;
+mod discovery_client;
+mod discovery_inventory;
+mod discovery_roots;
+mod environments;
+mod environments_discovery;
+mod examples;
 mod files;
 mod files_connection;
 mod files_model;
@@ -16,6 +23,11 @@ mod http;
 mod http_client;
 mod inside;
 mod observer;
+mod outbound;
 mod processes;
+mod programs;
+mod sandboxed;
+mod seeds;
+mod selected_roots;
 mod snapshots;
 mod watch;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use exec_server::path_uri::PathUri;
 use exec_server::protocol::process::ExecParams;
+use exec_server::protocol::sandbox::{FileSystemSandboxContext, PermissionProfile};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -24,7 +25,7 @@ struct Case {
 
 fn case(kind: &str) -> Case {
     let (name, path, arg0, profile) = match kind {
-        "bash" => ("bash", "/bin/bash", None, ".bashrc"),
+        "bash" | "bash in a sandbox" => ("bash", "/bin/bash", None, ".bashrc"),
         "bash-env" => ("bash", "/bin/bash", None, ".bash-env"),
         "sh" => ("sh", "/bin/sh", None, ".snapshot-env"),
         "bash-sh" => ("sh", "/bin/bash", Some("sh"), ".snapshot-env"),
@@ -41,6 +42,13 @@ fn login(id: &str, case: &Case, home: &Path, command: &str, policy: &Value, tty:
         "shellSnapshot": {"scopeId": "attachment-1", "shell": {"name": case.name, "path": case.path}},
     }))
     .unwrap()
+}
+
+fn context(permissions: PermissionProfile, cwd: &Path) -> FileSystemSandboxContext {
+    FileSystemSandboxContext::from_permission_profile_with_cwd(
+        permissions,
+        PathUri::from_native_path(cwd).unwrap(),
+    )
 }
 
 async fn output(place: &Place, params: ExecParams) -> (String, Option<i32>) {
@@ -103,6 +111,8 @@ fn policy(home: &Path, case: &Case) -> Value {
 #[test_case(false, false, "zshenv"; "local zshenv")]
 #[test_case(true, false, "bash"; "remote pipe")]
 #[test_case(true, true, "bash"; "remote tty")]
+#[test_case(true, false, "bash in a sandbox"; "remote sandbox")]
+#[test_case(false, false, "bash in a sandbox"; "local sandbox")]
 #[test_case(true, false, "bash-env"; "remote bash env")]
 #[test_case(true, false, "sh"; "remote sh")]
 #[test_case(true, false, "bash-sh"; "remote bash backed sh")]
@@ -125,7 +135,11 @@ async fn profile_exports_are_filtered_and_stay_in_memory(remote: bool, tty: bool
     );
     let path = format!("{runtime}:{}/profile-bin:/usr/bin:/bin", home.display());
     for attempt in ["one", "two"] {
-        let ran = output(&place, login(attempt, &case, home, &command, &policy, tty)).await;
+        let mut params = login(attempt, &case, home, &command, &policy, tty);
+        // What is remembered does not depend on who is confined.
+        let confines = kind == "bash in a sandbox" && attempt == "one";
+        params.sandbox = confines.then(|| context(PermissionProfile::read_only(), home));
+        let ran = output(&place, params).await;
         assert_eq!(ran, (format!("{called}|profile|missing|missing|{path}"), Some(0)));
     }
     assert_eq!(std::fs::read_to_string(home.join("captures")).unwrap(), "x");
@@ -156,7 +170,11 @@ async fn a_failed_capture_falls_back_and_is_retried(remote: bool, tty: bool, kin
         "includeOnly": ["HOME", "PATH"],
     });
     let command = "if command -v helper >/dev/null; then helper; else printf original; fi";
-    let start = |id: String| output(&place, login(&id, &case, home, command, &policy, tty));
+    let start = |id: String| {
+        let mut params = login(&id, &case, home, command, &policy, tty);
+        params.sandbox = remote.then(|| context(PermissionProfile::workspace_write(), home));
+        output(&place, params)
+    };
     profile("exit 7");
     for attempt in 1..=failures {
         assert_eq!(start(format!("fallback-{attempt}")).await, ("original".to_owned(), Some(0)));

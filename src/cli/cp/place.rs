@@ -63,7 +63,7 @@ impl Side {
         let (files, path, server): (Arc<dyn ExecutorFileSystem>, _, _) = match self {
             Self::Local(path) => (Arc::new(LocalFileSystem::default()), absolute(&path)?, None),
             Self::Remote { url, path } => {
-                let environment = Environment::create(Some(url.clone()), client::options(token_file)?)?;
+                let environment = Environment::remote(&url, client::options(token_file)?)?;
                 (environment.get_filesystem(), path, Some(url))
             }
         };

@@ -18,7 +18,7 @@ use crate::sandbox::ground::Ground;
 
 /// What a call is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     /// It changes nothing.
     Reading,
     /// It may change something.
@@ -27,7 +27,7 @@ pub(super) enum Purpose {
 
 /// What one call may touch.
 #[derive(Debug)]
-pub(super) enum Scope {
+pub(crate) enum Scope {
     /// Whatever the operating system lets the server touch.
     Everything,
     /// What a policy allows.
@@ -40,7 +40,7 @@ impl Scope {
     /// # Errors
     ///
     /// The context cannot be enforced.
-    pub(super) fn of(
+    pub(crate) fn of(
         context: Option<&SandboxContext>,
         purpose: Purpose,
         sandboxes: Option<&Sandboxes>,
@@ -67,7 +67,7 @@ impl Scope {
     }
 
     /// A path within the scope.
-    pub(super) fn route<'a>(&'a self, path: &'a Path) -> Route<'a> {
+    pub(crate) fn route<'a>(&'a self, path: &'a Path) -> Route<'a> {
         match self {
             Self::Everything => path.into(),
             Self::Limited(view) => Route::guarded(path, &**view),

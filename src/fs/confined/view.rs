@@ -31,7 +31,7 @@ const DENIED: Look = Look::Bare(0);
 
 /// What a file call sees of the file system: the rules of a policy, as a sandboxed process would see them.
 #[derive(Debug)]
-pub(in crate::fs) struct View {
+pub(crate) struct View {
     rules: PathTree<Access>,
     globs: Vec<DenyGlob>,
     /// The rules that forbid something, by their paths in lower case.

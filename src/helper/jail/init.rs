@@ -1,4 +1,5 @@
-//! Life as the init of the sandbox: reaps, decides connections, and ends when the program has ended.
+//! Life as the init of the sandbox: reaps, decides connections, gives the server sockets, and ends when the program has
+//! ended.
 //!
 //! When it ends, the kernel ends everything in its namespace, so nothing that the program left behind lives on.
 
@@ -13,11 +14,13 @@ use rustix::net::{SendFlags, send};
 use rustix::process::Pid;
 
 use super::connect::Supervisor;
+use super::network::Broker;
 
 /// The init of a running program.
 pub(super) struct Init {
     pub(super) pid: Pid,
     pub(super) supervisor: Option<Supervisor>,
+    pub(super) broker: Option<Broker>,
 }
 
 /// Lets go of the program's streams, so that they end with the program.
@@ -30,35 +33,49 @@ pub(super) fn leave_streams() -> Result<()> {
 
 impl Init {
     /// Serves until the program has ended, or the server has. Everything else here ends with the caller.
-    pub(super) fn serve(self, server: OwnedFd) {
+    pub(super) fn serve(mut self, server: OwnedFd) {
         let Ok(children) = children_ended() else { return };
         loop {
             if let Some(status) = self.reap() {
                 let _ = send(&server, &status.to_ne_bytes(), SendFlags::NOSIGNAL);
                 return;
             }
-            let mut waiting =
-                vec![PollFd::new(&server, PollFlags::empty()), PollFd::new(&children, PollFlags::IN)];
-            if let Some(supervisor) = &self.supervisor {
-                waiting.push(PollFd::from_borrowed_fd(supervisor.listener(), PollFlags::IN));
+            match self.wait(&server, &children) {
+                Ok(Event::ServerEnded) | Err(_) => return,
+                Ok(Event::Work(work)) => self.work(work),
             }
-            match poll(&mut waiting, None) {
-                Ok(_) => {}
-                Err(Errno::INTR) => continue,
-                Err(_) => return,
-            }
-            let happened: Vec<PollFlags> = waiting.iter().map(PollFd::revents).collect();
-            if !happened[0].is_empty() {
-                return;
-            }
-            if !happened[1].is_empty() {
-                let _ = rustix::io::read(&children, &mut [0_u8; SIGNAL_BYTES]);
-            }
-            if let Some(supervisor) = &self.supervisor
-                && happened[2].contains(PollFlags::IN)
-            {
-                supervisor.take();
-            }
+            // How many have ended does not matter.
+            let _ = rustix::io::read(&children, &mut [0_u8; SIGNAL_BYTES]);
+        }
+    }
+
+    fn wait(&self, server: &OwnedFd, children: &OwnedFd) -> Result<Event> {
+        let mut waiting = vec![PollFd::new(server, PollFlags::empty()), PollFd::new(children, PollFlags::IN)];
+        let questions = self.supervisor.as_ref().map(Supervisor::listener);
+        let requests = self.broker.as_ref().map(Broker::requests);
+        waiting.extend(questions.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+        waiting.extend(requests.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+        match poll(&mut waiting, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        let mut happened = waiting.iter().map(PollFd::revents);
+        if happened.next().is_some_and(|server| !server.is_empty()) {
+            return Ok(Event::ServerEnded);
+        }
+        let mut happened = happened.skip(1);
+        let mut is_ready =
+            |there: bool| there && happened.next().is_some_and(|flags| flags.contains(PollFlags::IN));
+        let (question, request) = (is_ready(questions.is_some()), is_ready(requests.is_some()));
+        Ok(Event::Work(Work { question, request }))
+    }
+
+    fn work(&mut self, work: Work) {
+        if let Some(supervisor) = self.supervisor.as_ref().filter(|_| work.question) {
+            supervisor.take();
+        }
+        if work.request && !self.broker.as_ref().is_some_and(Broker::serve) {
+            self.broker = None;
         }
     }
 
@@ -74,6 +91,18 @@ impl Init {
             let _ = rustix::process::waitid(rustix::process::WaitId::Pid(pid), options);
         }
     }
+}
+
+/// What init has waited for.
+enum Event {
+    ServerEnded,
+    Work(Work),
+}
+
+/// What is to be done; children that have ended are looked for in any case.
+struct Work {
+    question: bool,
+    request: bool,
 }
 
 /// What one read of the descriptor below gives.

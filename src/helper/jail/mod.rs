@@ -1,7 +1,7 @@
 //! The step inside the sandbox: builds what a plan says around itself, starts the program, and stays as its init.
 //!
 //! It is the first process of its namespaces, single-threaded until the program runs, and knows nothing of the
-//! request but the plan. The order is what makes it safe: view, then rules, then no capability left, then the
+//! request but the plan. The order is what makes it safe: network and view, then rules, then no capability left, then the
 //! program. Whatever fails ends everything before the program has been executed.
 
 mod connect;
@@ -9,6 +9,7 @@ mod devices;
 mod diagnosis;
 mod init;
 mod mounts;
+mod network;
 mod privileges;
 mod program;
 mod view;
@@ -22,8 +23,8 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::sandbox::landlock::{self, Scopes};
-use crate::sandbox::plan::{Failure, Plan, Report, Stage};
+use crate::sandbox::landlock::{self, Reach};
+use crate::sandbox::plan::{Failure, Plan, REPORT_DESCRIPTORS, Report, Stage};
 use crate::sandbox::seccomp::Sockets;
 
 type Done<T> = Result<T, Failure>;
@@ -55,9 +56,10 @@ fn owned(fd: RawFd) -> Option<OwnedFd> {
 
 fn run(plan: File, server: BorrowedFd<'_>) -> Done<init::Init> {
     let plan = read(plan)?;
+    let network = plan.network.as_ref().map(network::make).transpose()?;
     view::build(&plan.view, plan.program.terminal)?;
-    let scopes = Scopes { abstract_sockets: plan.filter.sockets != Sockets::Network };
-    let ruleset = landlock::ruleset(&plan.grants, scopes).map_err(|what| refused("Landlock", &what))?;
+    let reach = Reach { scoped_sockets: plan.filter.sockets != Sockets::Network, tcp_ports: None };
+    let ruleset = landlock::ruleset(&plan.grants, reach).map_err(|what| refused("Landlock", &what))?;
     let filter = plan.filter.compile().map_err(|what| refused("seccomp", &what))?;
     let supervised = plan.filter.sockets == Sockets::Supervised;
     privileges::drop_all()?;
@@ -65,8 +67,10 @@ fn run(plan: File, server: BorrowedFd<'_>) -> Done<init::Init> {
     let started = program::start(&plan.program, rules)?;
     init::leave_streams().map_err(facility("/dev/null"))?;
     let supervisor = started.listener.map(connect::Supervisor::new);
-    report(server, &Report::Started, &[started.pidfd.as_fd()]);
-    Ok(init::Init { pid: started.pid, supervisor })
+    let mut given = vec![started.pidfd.as_fd()];
+    given.extend(network.iter().flat_map(network::Made::handed_over));
+    report(server, &Report::Started, &given);
+    Ok(init::Init { pid: started.pid, supervisor, broker: network.map(network::Made::into_broker) })
 }
 
 fn read(mut file: File) -> Done<Plan> {
@@ -94,7 +98,7 @@ fn refused(facility: &str, what: &str) -> Failure {
 
 fn report(server: BorrowedFd<'_>, report: &Report, descriptors: &[BorrowedFd<'_>]) {
     let Ok(bytes) = postcard::to_allocvec(report) else { return };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REPORT_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));

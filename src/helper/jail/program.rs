@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "fork, the terminal, Landlock, seccomp and exec have no safe calls")]
 
-use std::ffi::{CString, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{Done, facility, refused};
-use crate::sandbox::plan::{Absence, Failure, Program, Stage};
+use crate::sandbox::plan::{Failure, Program, Stage};
 use crate::sandbox::seccomp;
 use crate::spawn::exec::execute;
 
@@ -100,18 +100,16 @@ fn become_program(
         let [candidates, argv, env] = arrays;
         let errno = execute(candidates.as_ptr(), argv.as_ptr(), env.as_ptr());
         let errno = Errno::from_raw_os_error(errno);
-        if errno == Errno::NOENT && program.absence == Absence::Ends {
-            end_without_program(program);
+        if let (Errno::NOENT, Some(text)) = (errno, &program.absence) {
+            end_without_program(text);
         }
         (Stage::Exec, errno)
     }
 }
 
 /// What a shell does whose command is not there.
-fn end_without_program(program: &Program) -> ! {
-    let name = program.argv.first().map_or(c"", |name| name.as_c_str());
-    let text = [name.to_bytes(), b": No such file or directory\n"].concat();
-    let _ = rustix::io::write(rustix::stdio::stderr(), &text);
+fn end_without_program(text: &CStr) -> ! {
+    let _ = rustix::io::write(rustix::stdio::stderr(), text.to_bytes());
     // SAFETY: ends the child without the parent's exit handlers.
     unsafe { libc::_exit(127) }
 }

@@ -2,12 +2,24 @@
 
 use super::{
     FileSystemPermissions, NetworkPermission, PermissionProfile, SandboxAccess, SandboxContext, SandboxEntry,
-    SandboxOverride, SandboxPath, SpecialPath, WindowsSandboxLevel,
+    SandboxOverride, SandboxPath, SpecialPath, WindowsSandboxSelection,
 };
 use crate::path_uri::PathUri;
 
 /// The name by which clients know a [`SandboxContext`].
 pub type FileSystemSandboxContext = SandboxContext;
+/// The name by which clients know [`FileSystemPermissions`].
+pub type FileSystemSandboxPolicy = FileSystemPermissions;
+/// The name by which clients know a [`SandboxEntry`].
+pub type FileSystemSandboxEntry = SandboxEntry;
+/// The name by which clients know a [`SandboxAccess`].
+pub type FileSystemAccessMode = SandboxAccess;
+/// The name by which clients know a [`SandboxPath`].
+pub type FileSystemPath = SandboxPath;
+/// The name by which clients know a [`SpecialPath`].
+pub type FileSystemSpecialPath = SpecialPath;
+/// The name by which clients know a [`NetworkPermission`].
+pub type NetworkSandboxPolicy = NetworkPermission;
 
 impl SandboxContext {
     /// A context whose only workspace root is `cwd`. Clear `workspace_roots` for one that has none.
@@ -21,7 +33,7 @@ impl SandboxContext {
             policy_context: None,
             user_home_dir: None,
             temporary_directories: None,
-            windows_sandbox_level: WindowsSandboxLevel::Disabled,
+            windows_sandbox_selection: WindowsSandboxSelection::Disabled,
             windows_sandbox_proxy_settings_mode: None,
             use_legacy_landlock: false,
         }

@@ -84,6 +84,13 @@ impl Ground {
         Layout::of(policy).finish()
     }
 
+    /// Where everything may be written, and nothing is protected.
+    #[must_use]
+    pub fn everything() -> Self {
+        let rule = Rule { access: Access::Write, origin: Origin::Entry, presence: Presence::Directory };
+        Self { rules: [(PathBuf::from("/"), rule)].into_iter().collect(), globs: Vec::new() }
+    }
+
     /// What may be done with a real path: the deepest rule at or above it decides.
     #[must_use]
     pub fn access(&self, path: &Path) -> Access {

@@ -5,10 +5,13 @@ use serde::Serialize;
 
 use super::ticket::Ticket;
 use crate::process::log::{Chunk, Event, Exit};
-use crate::protocol::envelope::{ErrorObject, OutgoingError, OutgoingNotification, OutgoingResult};
+use crate::protocol::envelope::{
+    ErrorObject, OutgoingError, OutgoingNotification, OutgoingRequest, OutgoingResult, RequestId,
+};
 use crate::protocol::fs::{MissingChanged, MissingChangedParams, ReadBlockResponse, ReadFileResponse};
+use crate::protocol::network::{PolicyDecision, PolicyDecisionParams, PolicyRequest, PolicyRequestParams};
 use crate::protocol::process::{ClosedParams, ExitedParams, LostOutput, ProcessId};
-use crate::protocol::{MAX_MESSAGE_BYTES, NotificationMethod, code, http, process};
+use crate::protocol::{MAX_MESSAGE_BYTES, Method, NotificationMethod, code, http, process};
 use crate::session::ReadOutcome;
 
 /// What goes out of an error's text.
@@ -108,6 +111,18 @@ pub(super) fn notification(process: &ProcessId, event: &Event) -> String {
 /// Encodes that a watch has seen a change.
 pub(super) fn missing_changed(watch_id: u64) -> String {
     note::<MissingChanged>(&MissingChangedParams { watch_id })
+}
+
+/// Encodes a question to the client.
+pub(super) fn policy_request(id: i64, params: &PolicyRequestParams) -> String {
+    let id = RequestId::Integer(id);
+    let request = OutgoingRequest { id: &id, method: PolicyRequest::NAME, params };
+    serde_json::to_string(&request).unwrap_or_default()
+}
+
+/// Encodes what a proxy has decided.
+pub(super) fn policy_decision(report: &PolicyDecisionParams) -> String {
+    note::<PolicyDecision>(report)
 }
 
 /// Encodes a piece of a streamed body, or its end with the error, if there is one.

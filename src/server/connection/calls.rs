@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::protocol::envelope::ErrorObject;
 use crate::protocol::process::ProcessId;
-use crate::protocol::{Method, code, environment, fs, http, process, session};
+use crate::protocol::{Method, code, discovery, environment, fs, http, process, session};
 use crate::telemetry::Label;
 
 /// Declares [`Call`] and its decoder from marker types.
@@ -98,6 +98,8 @@ calls! {
     Info(environment::Info),
     Status(environment::Status),
     ConfigRead(environment::ConfigRead),
+    RootsDiscover(discovery::RootsDiscover),
+    Discover(discovery::Discover),
     Start(process::Start),
     Read(process::Read),
     Write(process::Write),

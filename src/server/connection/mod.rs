@@ -10,6 +10,7 @@ mod bodies;
 mod calls;
 mod heartbeat;
 mod order;
+mod questions;
 mod requests;
 mod ticket;
 mod watching;
@@ -35,9 +36,11 @@ use self::calls::Call;
 pub(super) use self::calls::MethodLabel;
 use self::heartbeat::{Due, Heartbeat};
 use self::order::Lanes;
+use self::questions::Questions;
 use self::ticket::Ticket;
 use self::watching::Watching;
 use self::work::{Done, Reply, Tools};
+use crate::discovery::Discovery;
 use crate::environment_config::EnvironmentConfig;
 use crate::fs::FileSystem;
 use crate::http_request::{HttpClient, Room};
@@ -72,6 +75,8 @@ const LARGE_MESSAGE: usize = 256 << 10;
 const WAITING_WRITES: usize = 16 << 20;
 /// Large answers in the making at a time.
 const LARGE_ANSWERS: usize = 2;
+/// Discoveries of capabilities at a time.
+const DISCOVERIES: usize = 2;
 /// Large HTTP bodies taken whole at a time.
 const LARGE_BODIES: usize = 2;
 /// What `fs/readFile` can put into one answer.
@@ -92,6 +97,8 @@ pub struct Shared {
     pub sandboxes: Arc<Sandboxes>,
     /// The settings layers of the machine.
     pub config: Arc<EnvironmentConfig>,
+    /// Looks for capabilities.
+    pub discovery: Arc<Discovery>,
     /// Makes HTTP requests.
     pub http: Arc<HttpClient>,
     /// Requests of one connection that may run at a time.
@@ -112,9 +119,9 @@ impl Shared {
     /// What the executor says of itself. The first call finds out what can confine a process, which takes some
     /// milliseconds.
     pub async fn info(&self) -> EnvironmentInfo {
-        let sandboxes = Arc::clone(&self.sandboxes);
-        let sandbox = tokio::task::spawn_blocking(move || sandboxes.report()).await.ok();
-        EnvironmentInfo { sandbox, ..self.info.clone() }
+        let (sandboxes, info) = (Arc::clone(&self.sandboxes), self.info.clone());
+        let described = tokio::task::spawn_blocking(move || sandboxes.described(info)).await;
+        described.unwrap_or_else(|_| self.info.clone())
     }
 }
 
@@ -190,8 +197,9 @@ struct Connection<T> {
     events: VecDeque<(Arc<OutputLog>, Event)>,
     watching: Watching,
     bodies: Bodies,
-    /// Frames of bodies have the next turn, not events.
-    frames_first: bool,
+    questions: Questions,
+    /// Which source of messages has the next turn.
+    turn: Source,
     /// Reading events back that have left memory.
     spooled: Option<JoinHandle<ReadBack>>,
     parsing: Option<JoinHandle<Result<Message, Malformed>>>,
@@ -225,6 +233,26 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Where messages come from that answer nothing.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Events,
+    Frames,
+    Desk,
+}
+
+impl Source {
+    const COUNT: usize = 3;
+
+    fn next(self) -> Self {
+        match self {
+            Self::Events => Self::Frames,
+            Self::Frames => Self::Desk,
+            Self::Desk => Self::Events,
+        }
     }
 }
 
@@ -263,6 +291,8 @@ impl<T: Transport> Connection<T> {
                 FileSystem::with_read_limit(READ_FILE_LIMIT).beside(Arc::clone(&shared.sandboxes)),
             ),
             config: Arc::clone(&shared.config),
+            discovery: Arc::clone(&shared.discovery),
+            discoveries: Arc::new(Semaphore::new(DISCOVERIES)),
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
             http: Arc::clone(&shared.http),
             large_bodies: Room::new(LARGE_BODIES),
@@ -288,7 +318,8 @@ impl<T: Transport> Connection<T> {
             events: VecDeque::new(),
             watching: Watching::default(),
             bodies: Bodies::new(),
-            frames_first: false,
+            questions: Questions::default(),
+            turn: Source::Events,
             spooled: None,
             parsing: None,
             held: Arc::default(),
@@ -421,11 +452,35 @@ impl<T: Transport> Connection<T> {
         if !self.replies.is_empty() || !self.events.is_empty() {
             return Ok(true);
         }
-        // Neither of the two sources can keep the other from the wire.
-        if self.frames_first && self.bodies.poll_frame(cx) {
-            return Ok(true);
+        // No source can keep another from the wire.
+        let mut source = self.turn;
+        for _ in 0..Source::COUNT {
+            let next = source.next();
+            if self.has(source, cx)? {
+                self.turn = next;
+                return Ok(true);
+            }
+            source = next;
         }
-        Ok(self.has_events(cx)? || self.bodies.poll_frame(cx))
+        Ok(false)
+    }
+
+    /// Makes sure that there is something of this source to send, if there is anything.
+    fn has(&mut self, source: Source, cx: &mut Context<'_>) -> Result<bool, End> {
+        match source {
+            Source::Events => self.has_events(cx),
+            Source::Frames => Ok(self.bodies.poll_frame(cx)),
+            Source::Desk => Ok(self.has_question(cx)),
+        }
+    }
+
+    fn has_question(&mut self, cx: &mut Context<'_>) -> bool {
+        let seat = self.handshake.attachment().and_then(Attachment::desk);
+        let Some(Poll::Ready(text)) = seat.map(|seat| self.questions.poll_message(seat, cx)) else {
+            return false;
+        };
+        self.reply(text);
+        true
     }
 
     /// Makes sure that there is an event to send, if there is any.
@@ -480,10 +535,8 @@ impl<T: Transport> Connection<T> {
             return Some(reply.text);
         }
         if let Some((log, event)) = self.events.pop_front() {
-            self.frames_first = true;
             return Some(answers::notification(log.id(), &event));
         }
-        self.frames_first = false;
         self.bodies.next_frame()
     }
 

@@ -51,7 +51,11 @@ impl<T: Transport> Connection<T> {
             Ok(Message::Notification { method, .. }) => {
                 tracing::debug!(method = %method.escape_debug(), "an unknown notification is ignored");
             }
-            Ok(Message::Response { id, .. }) => tracing::debug!(%id, "a response to no request is ignored"),
+            Ok(Message::Response { id, outcome }) => {
+                if !self.questions.answer(&id, outcome) {
+                    tracing::debug!(%id, "a response to no open request is ignored");
+                }
+            }
             Err(malformed) => {
                 let error = ErrorObject::malformed(&malformed);
                 let id = self.ticket(RequestId::UNREADABLE, MethodLabel::Unreadable);
@@ -214,8 +218,7 @@ impl<T: Transport> Connection<T> {
 
     fn files(&mut self, ticket: Ticket, call: Call) {
         let (keys, changes_files): (Vec<Key>, bool) = work::file_keys(&call).unwrap_or_default();
-        // It may have to wait for an open that is still queued, so it must not take a place from it.
-        let takes_place = !matches!(call, Call::FsClose(_));
+        let takes_place = work::takes_place(&call);
         if self.lanes.are_free(&keys)
             && let Some(reply) = work::at_once(&ticket, &call, &self.tools)
         {

@@ -13,6 +13,7 @@ use super::bodies::Seat;
 use super::calls::Call;
 use super::order::{Before, Key, Place};
 use super::ticket::Ticket;
+use crate::discovery::Discovery;
 use crate::environment_config::EnvironmentConfig;
 use crate::error_map::{IntoErrorObject, ProcessCallError};
 use crate::fs::{FileSystem, MAX_WATCHED_PATHS, Watch};
@@ -46,6 +47,9 @@ impl From<String> for Reply {
 
 /// What an entry of a listing weighs in an answer, roughly.
 const ENTRY_BYTES: usize = 100;
+
+/// What a plugin may weigh in an answer.
+const PLUGIN_BYTES: usize = 1 << 20;
 
 /// A finished request.
 #[derive(Debug)]
@@ -84,6 +88,9 @@ pub(super) struct Stream {
 pub(super) struct Tools {
     pub(super) files: Arc<FileSystem>,
     pub(super) config: Arc<EnvironmentConfig>,
+    pub(super) discovery: Arc<Discovery>,
+    /// Discoveries at a time, their answers included.
+    pub(super) discoveries: Arc<Semaphore>,
     /// Answers that may be large, at a time.
     pub(super) large: Arc<Semaphore>,
     pub(super) http: Arc<HttpClient>,
@@ -119,6 +126,12 @@ pub(super) fn file_keys(call: &Call) -> Option<(Vec<Key>, bool)> {
         Call::FsCreateSymlink(params) => (vec![path(&params.path)], true),
         _ => return None,
     })
+}
+
+/// Whether a call takes a place among those that run. A close may have to wait for an open that is still queued, and must
+/// not take a place from it. Discoveries take a while, and wait for each other.
+pub(super) fn takes_place(call: &Call) -> bool {
+    !matches!(call, Call::FsClose(_) | Call::RootsDiscover(_) | Call::Discover(_))
 }
 
 /// Runs the work of a request. Should it panic, the request is answered all the same and its place given back.
@@ -214,6 +227,20 @@ async fn on_files(ticket: &Ticket, call: Call, tools: Tools) -> Reply {
                 Ok(outcome) => encode(ticket, outcome),
                 Err(_) => Reply::from(answers::failure(ticket, &interrupted())),
             }
+        }
+        Call::RootsDiscover(params) => {
+            let room = Arc::clone(&tools.discoveries).acquire_owned().await.ok();
+            let (outcome, size) = match tools.discovery.roots(params).await {
+                Ok((found, size)) => (Ok(found), size),
+                Err(error) => (Err(error), 0),
+            };
+            Reply { text: encode_sized(ticket, outcome, size, answers::success).await, _room: room }
+        }
+        Call::Discover(request) => {
+            let room = Arc::clone(&tools.discoveries).acquire_owned().await.ok();
+            let outcome = tools.discovery.inventory(request).await;
+            let size = outcome.as_ref().map_or(0, |found| found.plugins.len() * PLUGIN_BYTES);
+            Reply { text: encode_sized(ticket, outcome, size, answers::success).await, _room: room }
         }
         other => {
             tracing::error!(method = other.method(), "a call reached the wrong hands");

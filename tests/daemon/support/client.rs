@@ -70,6 +70,8 @@ struct Log {
     count: usize,
     answers: HashMap<String, Vec<Arrived>>,
     events: HashMap<String, Vec<Arrived>>,
+    /// What is said and asked about networks.
+    network: Vec<Value>,
     pings: usize,
     end: Option<End>,
 }
@@ -412,6 +414,33 @@ impl Client {
         }
     }
 
+    /// Waits until something can be made of what was said and asked about networks.
+    pub(crate) async fn wait_network<T>(&self, what: &str, mut find: impl FnMut(&[Value]) -> Option<T>) -> T {
+        let mut log = self.log.clone();
+        let mut found = None;
+        let wait = log.wait_for(|log| {
+            found = find(&log.network);
+            found.is_some() || log.end.is_some()
+        });
+        let timed_out = timeout(LIMIT, wait).await.map(drop).is_err();
+        match found {
+            Some(found) => found,
+            None if timed_out => panic!("{what} did not come; so far {:?}", self.log.borrow().network),
+            None => panic!("the connection ended before {what}"),
+        }
+    }
+
+    /// The question with this number, counted from 1.
+    pub(crate) async fn question(&self, number: i64) -> Value {
+        let what = format!("question {number}");
+        self.wait_network(&what, |all| all.iter().find(|message| message["id"] == number).cloned()).await
+    }
+
+    /// Answers a question of the server.
+    pub(crate) async fn decide(&self, number: i64, decision: Value) {
+        self.text(&json!({"id": number, "result": {"decision": decision}}).to_string()).await;
+    }
+
     /// Waits until the output of a process holds a text.
     pub(crate) async fn wait_output(&self, process: &str, needle: &str) {
         self.wait_events(process, &format!("output {needle:?}"), |events| {
@@ -554,7 +583,10 @@ impl Log {
         let message: Value = serde_json::from_str(text).expect("JSON");
         let arrived = Arrived { place: self.count, message };
         self.count += 1;
-        if let Some(process) = arrived.message["params"]["processId"].as_str() {
+        let method = arrived.message["method"].as_str();
+        if method.is_some_and(|method| method.starts_with("network/")) {
+            self.network.push(arrived.message);
+        } else if let Some(process) = arrived.message["params"]["processId"].as_str() {
             self.events.entry(process.to_owned()).or_default().push(arrived);
         } else if let Some(id) = arrived.message.get("id") {
             self.answers.entry(id.to_string()).or_default().push(arrived);

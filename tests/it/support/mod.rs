@@ -1,11 +1,13 @@
 //! What the tests share.
 
 pub(crate) mod events;
+pub(crate) mod gateway;
 pub(crate) mod messages;
 pub(crate) mod params;
 pub(crate) mod place;
 pub(crate) mod proxy;
 pub(crate) mod raw;
+pub(crate) mod sandbox;
 pub(crate) mod scripted;
 pub(crate) mod server;
 pub(crate) mod tree;
@@ -21,6 +23,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Waits for a future that must complete.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     timeout(PATIENCE, what).await.expect("it takes too long")
+}
+
+/// Whether a process of this machine runs.
+pub(crate) fn runs(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|state| !state.is_empty() && !state.starts_with('Z'))
 }
 
 /// Waits until a condition of the outside world holds.

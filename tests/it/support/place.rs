@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use exec_server::backend::{ExecProcess, ExecutorFileSystem, StartedExecProcess};
-use exec_server::environment::Environment;
+use exec_server::environment::{Environment, ExecServerRuntimePaths};
+use exec_server::outbound::HttpClientFactory;
 use exec_server::path_uri::PathUri;
 use exec_server::protocol::process::ExecParams;
 use tempfile::TempDir;
@@ -21,7 +22,10 @@ impl Place {
     pub(crate) async fn new(remote: bool) -> Self {
         let server = if remote { Some(ServerProcess::start().await) } else { None };
         let url = server.as_ref().map(|server| server.url().to_owned());
-        Self { environment: Environment::create_for_tests(url).unwrap(), _server: server }
+        // The runner of the tests is no helper of sandboxes.
+        let paths = ExecServerRuntimePaths::with_sandbox_helper(env!("CARGO_BIN_EXE_exec-server"));
+        let environment = Environment::create(url, paths, HttpClientFactory::default()).unwrap();
+        Self { environment, _server: server }
     }
 
     /// An environment of a server that is there.

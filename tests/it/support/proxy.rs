@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -22,21 +23,37 @@ struct Control {
     frozen: bool,
     /// Connections of an earlier epoch are cut.
     epoch: u64,
-    dice: Option<Arc<Mutex<Dice>>>,
+    /// What is moved comes so much later.
+    delay: Duration,
+    breaks: Option<Breaks>,
 }
 
 /// Where a connection breaks: after a random number of bytes from the server.
-struct Dice {
-    state: u64,
+#[derive(Clone)]
+struct Breaks {
+    dice: Arc<Mutex<Dice>>,
     bytes: Range<u64>,
 }
 
+/// Numbers that look random and follow from a seed.
+pub(crate) struct Dice(u64);
+
 impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        self.bytes.start + self.state % (self.bytes.end - self.bytes.start)
+    pub(crate) fn new(seed: u64) -> Self {
+        // Seeds that differ little shall not lead to numbers that do.
+        Self(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).max(1))
+    }
+
+    pub(crate) fn roll(&mut self, range: Range<u64>) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        range.start + self.0 % (range.end - range.start)
+    }
+
+    /// A place in a list of this length.
+    pub(crate) fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.roll(0..length as u64)).unwrap()
     }
 }
 
@@ -50,7 +67,8 @@ impl CutProxy {
             paused: false,
             frozen: false,
             epoch: 0,
-            dice: None,
+            delay: Duration::ZERO,
+            breaks: None,
         });
         tokio::spawn(accept(listener, watched));
         Self { url, control }
@@ -83,6 +101,11 @@ impl CutProxy {
         self.control.send_modify(|control| control.frozen = true);
     }
 
+    /// Moves everything so much later, until it is told otherwise.
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.control.send_modify(|control| control.delay = delay);
+    }
+
     /// New connections go to another server.
     pub(crate) fn retarget(&self, target: &str) {
         self.control.send_modify(|control| control.target = address(target));
@@ -90,13 +113,13 @@ impl CutProxy {
 
     /// From now on every new connection breaks after so many bytes from the server, in a sequence given by the seed.
     pub(crate) fn cut_randomly(&self, seed: u64, bytes: Range<u64>) {
-        let dice = Arc::new(Mutex::new(Dice { state: seed.max(1), bytes }));
-        self.control.send_modify(|control| control.dice = Some(dice));
+        let breaks = Breaks { dice: Arc::new(Mutex::new(Dice::new(seed))), bytes };
+        self.control.send_modify(|control| control.breaks = Some(breaks));
     }
 
     /// Ends [`Self::cut_randomly`] for new connections.
     pub(crate) fn stop_cutting(&self) {
-        self.control.send_modify(|control| control.dice = None);
+        self.control.send_modify(|control| control.breaks = None);
     }
 }
 
@@ -123,7 +146,7 @@ async fn serve(client: TcpStream, mut control: watch::Receiver<Control>, now: Co
     let Ok(server) = TcpStream::connect(&now.target).await else { return };
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
-    let budget = now.dice.map_or(u64::MAX, |dice| dice.lock().unwrap().roll());
+    let budget = now.breaks.map_or(u64::MAX, |breaks| breaks.dice.lock().unwrap().roll(breaks.bytes));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::select! {
@@ -146,6 +169,8 @@ async fn copy(
         if control.wait_for(|control| !control.frozen).await.is_err() {
             return;
         }
+        let delay = control.borrow().delay;
+        tokio::time::sleep(delay).await;
         let allowed = count.min(usize::try_from(budget).unwrap_or(usize::MAX));
         budget -= allowed as u64;
         if to.write_all(&buffer[..allowed]).await.is_err() {

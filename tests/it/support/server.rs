@@ -14,8 +14,14 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
+    /// A server. `EXEC_SERVER_TEST_SERVER` names another one for tests to be run against by hand: a command with its
+    /// arguments, without `--listen`.
     pub(crate) async fn start() -> Self {
-        Self::start_with(&[]).await
+        let Ok(other) = std::env::var("EXEC_SERVER_TEST_SERVER") else { return Self::start_with(&[]).await };
+        let mut words = other.split_whitespace();
+        let mut command = Command::new(words.next().expect("EXEC_SERVER_TEST_SERVER names a program"));
+        command.args(words).args(["--listen", "ws://127.0.0.1:0"]);
+        Self::spawn(command).await
     }
 
     /// A server with more arguments.

@@ -8,7 +8,10 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::error::{FailureKind, HttpError};
+/// The trusted certificates cannot be had.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct TrustError(String);
 
 /// Variables that name a file of further certificates; the first that is set counts.
 const VARIABLES: &[&str] = &["CODEX_CA_CERTIFICATE", "SSL_CERT_FILE"];
@@ -28,7 +31,7 @@ const SYSTEM_BUNDLES: &[&str] = &[
 ///
 /// # Errors
 /// The file of the environment is no readable PEM file with certificates.
-pub(super) fn tls(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<ClientConfig, HttpError> {
+pub fn tls(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<ClientConfig, TrustError> {
     let mut roots = RootCertStore::empty();
     match SYSTEM_BUNDLES.iter().find_map(|path| std::fs::read(path).ok()) {
         // Distributions carry a few that are not to the taste of the library.
@@ -42,14 +45,13 @@ pub(super) fn tls(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<ClientC
     if let Some((name, path)) = named {
         let path = Path::new(&path);
         add_file(&mut roots, path).map_err(|why| {
-            let message = format!("the certificates of {name} ('{}') cannot be used: {why}", path.display());
-            HttpError::failed(FailureKind::Tls, message)
+            TrustError(format!("the certificates of {name} ('{}') cannot be used: {why}", path.display()))
         })?;
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| HttpError::failed(FailureKind::Tls, error.to_string()))?;
+        .map_err(|error| TrustError(error.to_string()))?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
@@ -69,7 +71,7 @@ mod tests {
     use super::*;
     use test_case::test_case;
 
-    fn with(name: &str, path: &Path) -> Result<ClientConfig, HttpError> {
+    fn with(name: &str, path: &Path) -> Result<ClientConfig, TrustError> {
         tls(&|variable| (variable == name).then(|| path.into()))
     }
 
