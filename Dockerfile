@@ -17,11 +17,11 @@ COPY . .
 ARG COMMIT=
 RUN EXEC_SERVER_COMMIT="$COMMIT" scripts/build-static /out/exec-server
 
-# What a server needs around it: a shell, certificates, and directories in which any user can work. A user id that
-# nobody knows has the group 0 in most clusters.
+# What a server needs around it: a shell, certificates, and directories in which any user can work: which one it is, is
+# said when the container is started. There is one user in it then, so open directories are open to nobody else; and what
+# is mounted there in memory takes their mode.
 RUN install -d /out/root/bin /out/root/etc/ssl/certs /out/root/usr/bin \
-    && install -d -m 1777 /out/root/tmp /out/root/var/tmp \
-    && install -d -m 0770 -o 65532 -g 0 /out/root/work /out/root/var/lib/exec-server \
+    && install -d -m 1777 /out/root/tmp /out/root/var/tmp /out/root/work /out/root/var/lib/exec-server \
     && cp "$(command -v busybox)" /out/root/bin/busybox \
     && for name in $(busybox --list); do [ "$name" = busybox ] || ln -s busybox "/out/root/bin/$name"; done \
     && cp /etc/ssl/certs/ca-certificates.crt /out/root/etc/ssl/certs/ \
