@@ -43,7 +43,7 @@ make_site() {
 # script ends; `on_exit` is what has to be done before.
 on_exit() { :; }
 make_machine() {
-    machine=$(mktemp -d "$place/machine.XXXX")
+    machine=$(mktemp -d --tmpdir="$place")
     mkdir "$machine"/{upper,work,root}
     mount -t overlay overlay -o "lowerdir=$root,upperdir=$machine/upper,workdir=$machine/work" "$machine/root"
     trap 'on_exit; umount "$machine/root"; rm -rf "$machine"' EXIT
