@@ -141,6 +141,16 @@ fn no_message_has_the_token(line: &str) {
     assert!(!error.contains("12345678"), "{error}");
 }
 
+#[test_case("args = \"12345678\"", "`environments[0].args`: must be an array of strings"; "args as text")]
+#[test_case("args = [\"a\", 12345678]", "`environments[0].args[1]`: must be an array of strings"; "an argument")]
+#[test_case("env = \"12345678\"", "`environments[0].env`: must be a table of strings"; "env as text")]
+#[test_case("env = { A = 12345678 }", "`environments[0].env.A`: must be a table of strings"; "a variable")]
+#[test_case("env = { \"args.env\" = [\"12345678\"] }", "must be a table of strings"; "a list for a variable")]
+fn no_message_has_what_a_program_gets(line: &str, why: &str) {
+    let error = refusal(&one(&format!("program = \"p\"\n{line}")));
+    assert!(error.contains(why) && !error.contains("12345678"), "{error}");
+}
+
 #[test_case(true; "a directory")]
 #[test_case(false; "a pipe")]
 fn what_is_no_file_is_refused_not_waited_for(directory: bool) {
