@@ -206,7 +206,8 @@ impl Proxy {
         guest: &Guest,
         held: impl Send + 'static,
     ) -> io::Result<()> {
-        let (visits, has_datagrams) = (self.visits(guest), self.has_datagrams);
+        // Nothing tells who sends a datagram, so there are none where that counts.
+        let (visits, has_datagrams) = (self.visits(guest), self.has_datagrams && guest.check.is_none());
         let serve = move |stream: TcpStream, peer| socks::serve(stream, visits(peer), has_datagrams);
         self.acceptor.accept(listener, guest.check.clone(), serve, held)
     }
