@@ -187,8 +187,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_flood_of_messages_does_not_keep_the_task() {
-        let [server, client] = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
-        [&server, &client].map(|socket| socket.set_nonblocking(true).unwrap());
+        let [server, client] = [(); 2].map(|()| {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        });
         client.connect(server.local_addr().unwrap()).unwrap();
         let question = Packet::new_query(1).build_bytes_vec().unwrap();
         (0..200).for_each(|_| assert_eq!(client.send(&question).unwrap(), question.len()));
