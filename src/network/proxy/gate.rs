@@ -37,48 +37,48 @@ pub(super) const OWN_LISTENER: &str = "own_listener";
 
 /// What a process wants to reach.
 #[derive(Debug, Clone, Copy)]
-pub struct Attempt<'a> {
+pub(super) struct Attempt<'a> {
     /// How.
-    pub protocol: NetworkProtocol,
+    pub(super) protocol: NetworkProtocol,
     /// As the process writes it, without brackets.
-    pub host: &'a str,
+    pub(super) host: &'a str,
     /// The port.
-    pub port: u16,
+    pub(super) port: u16,
     /// Of HTTP.
-    pub method: Option<&'a str>,
+    pub(super) method: Option<&'a str>,
     /// Who has connected to the proxy.
-    pub peer: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
 }
 
 /// Where an attempt may go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
+pub(super) struct Route {
     /// The destination.
-    pub host: Host,
+    pub(super) host: Host,
     /// Its port.
-    pub port: u16,
+    pub(super) port: u16,
     /// What to dial, and nothing else. None, where the name is unknown here and may be local.
-    pub addresses: Vec<SocketAddr>,
+    pub(super) addresses: Vec<SocketAddr>,
 }
 
 /// Why an attempt goes nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Block {
+pub(super) struct Block {
     /// The destination in its usual form.
-    pub host: String,
+    pub(super) host: String,
     /// A word, or what the client says.
-    pub reason: String,
+    pub(super) reason: String,
     /// That it is blocked, or that the client asks its user.
-    pub decision: Decision,
+    pub(super) decision: Decision,
     /// Who has decided.
-    pub source: DecisionSource,
+    pub(super) source: DecisionSource,
     /// What about.
-    pub scope: DecisionScope,
+    pub(super) scope: DecisionScope,
 }
 
 /// Decides for one proxy.
 #[derive(Debug)]
-pub struct Gate {
+pub(super) struct Gate {
     process_id: ProcessId,
     rules: EgressRules,
     /// How long the client has for an answer. `None`: it is not asked.
@@ -115,7 +115,7 @@ impl Gate {
     ///
     /// # Errors
     /// It is blocked.
-    pub async fn decide(&self, attempt: &Attempt<'_>) -> Result<Route, Block> {
+    pub(super) async fn decide(&self, attempt: &Attempt<'_>) -> Result<Route, Block> {
         let decided = self.examine(attempt).await;
         let (route, source) = decided.inspect_err(|block| self.report_block(attempt, block))?;
         self.report_pass(attempt, &route, source);

@@ -82,7 +82,7 @@ pub(super) async fn associate(mut client: Client, visit: &Visit) -> io::Result<(
 /// At the address where the client has found the proxy.
 async fn near(stream: &TcpStream, visit: &Visit) -> io::Result<Socket> {
     match &visit.inside {
-        Some(inside) => Ok(Socket { socket: inside.network.datagrams().await?, _own: None }),
+        Some(inside) => Ok(Socket { socket: inside.datagrams().await?, _own: None }),
         None => Socket::bind(visit, stream.local_addr()?.ip()).await,
     }
 }
