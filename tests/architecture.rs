@@ -31,7 +31,7 @@ const ROWS: &[&[Module]] = &[
         ("environment_config", &["fsops", "protocol", "path_uri"]),
         ("snapshot", &["process", "sandbox", "spawn", "protocol"]),
     ],
-    &[("network", &["process", "outbound", "policy", "protocol"])],
+    &[("network", &["outbound", "policy", "protocol"])],
     &[
         (
             "session",

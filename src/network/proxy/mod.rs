@@ -7,7 +7,7 @@
 //! * [`guest`] says who may use a listener, and what a run with a network of its own serves to itself.
 //! * [`site`] is what all proxies of a server share: [`resolve`], [`own`] listeners, [`upstream`] proxies, limits.
 //! * [`transparent`] carries connections that come without the program's doing.
-//! * [`variables`] tell the process; [`bridge`] leads to proxies of others.
+//! * [`bridge`] leads to proxies of others.
 
 mod acceptor;
 pub mod bridge;
@@ -25,7 +25,6 @@ pub mod site;
 pub(crate) mod socks;
 pub mod transparent;
 pub mod upstream;
-pub mod variables;
 mod visit;
 
 use std::io;
