@@ -52,7 +52,7 @@ impl<T: Transport> Connection<T> {
                 tracing::debug!(method = %method.escape_debug(), "an unknown notification is ignored");
             }
             Ok(Message::Response { id, outcome }) => {
-                if !self.questions.answer(&id, outcome) {
+                if !self.outgoing.questions.answer(&id, outcome) {
                     tracing::debug!(%id, "a response to no open request is ignored");
                 }
             }
@@ -226,7 +226,7 @@ impl<T: Transport> Connection<T> {
             return self.reply(reply);
         }
         let (place, before) = self.lanes.enter(keys, changes_files);
-        let tools = self.tools.clone();
+        let tools = Arc::clone(&self.tools);
         let task: BoxFuture<'static, Done> = match call {
             Call::FsWatchMissing(params) => {
                 Box::pin(work::watch_missing(ticket, params, tools, before, place))
@@ -255,9 +255,9 @@ impl<T: Transport> Connection<T> {
     /// It takes no place: a server that is slow to answer must hold nobody up.
     fn http(&mut self, ticket: Ticket, params: RequestParams) {
         let stream = params.stream_response.then_some(&params.request_id);
-        match self.bodies.admit(stream) {
+        match self.outgoing.bodies.admit(stream) {
             Ok(seat) => {
-                let task = self.holding(Box::pin(work::http(ticket, params, self.tools.clone(), seat)));
+                let task = self.holding(Box::pin(work::http(ticket, params, Arc::clone(&self.tools), seat)));
                 self.tasks.spawn(task);
             }
             Err(error) => self.reply(answers::failure(&ticket, &error.into_error_object())),
@@ -293,7 +293,7 @@ impl<T: Transport> Connection<T> {
                 self.waits -= 1;
                 return;
             }
-            DoneKind::Http(stream) => return self.bodies.answered(stream),
+            DoneKind::Http(stream) => return self.outgoing.bodies.answered(stream),
             DoneKind::Control(place) => return self.lanes.leave(place),
             DoneKind::Work(place) => place,
             DoneKind::Start { id, place, takes_place, started } => {
@@ -343,7 +343,7 @@ impl<T: Transport> Connection<T> {
             Some(outcome) => self.reply(answers::read(&ticket, &outcome)),
             None => {
                 self.waits += 1;
-                self.tasks.spawn(work::read(ticket, process, request, wait, self.tools.clone()));
+                self.tasks.spawn(work::read(ticket, process, request, wait, Arc::clone(&self.tools)));
             }
         }
     }

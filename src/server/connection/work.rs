@@ -104,7 +104,7 @@ pub(super) struct Stream {
 }
 
 /// What requests work with.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Tools {
     pub(super) files: Arc<FileSystem>,
     pub(super) config: Arc<EnvironmentConfig>,
@@ -174,7 +174,7 @@ pub(super) fn at_once(ticket: &Ticket, call: &Call, tools: &Tools) -> Option<Rep
 pub(super) async fn files(
     ticket: Ticket,
     call: Call,
-    tools: Tools,
+    tools: Arc<Tools>,
     before: Before,
     place: Place,
     takes_place: bool,
@@ -189,7 +189,7 @@ pub(super) async fn files(
 pub(super) async fn watch_missing(
     ticket: Ticket,
     params: WatchMissingParams,
-    tools: Tools,
+    tools: Arc<Tools>,
     before: Before,
     place: Place,
 ) -> Done {
@@ -207,7 +207,7 @@ pub(super) fn watching(ticket: &Ticket, watching: bool) -> Reply {
     answers::success(ticket, &WatchMissingResponse { watching }).into()
 }
 
-async fn on_files(ticket: &Ticket, call: Call, tools: Tools) -> Reply {
+async fn on_files(ticket: &Ticket, call: Call, tools: Arc<Tools>) -> Reply {
     let files = &tools.files;
     match call {
         Call::FsReadFile(params) => {
@@ -383,13 +383,13 @@ pub(super) async fn read(
     process: Arc<Process>,
     request: ReadRequest,
     wait: Duration,
-    tools: Tools,
+    tools: Arc<Tools>,
 ) -> Done {
     // The wait holds no room for the answer that may come of it.
     if !wait.is_zero() {
         wait_for_news(&process, request.after, wait).await;
     }
-    let room = tools.large.acquire_owned().await.ok();
+    let room = Arc::clone(&tools.large).acquire_owned().await.ok();
     let totals = process.log().status().totals;
     let most = request.max_bytes.unwrap_or(MAX_ANSWER_OUTPUT).min(totals.stdout + totals.stderr + totals.pty);
     let memory = for_answer(most, &tools.memory).await;
@@ -416,7 +416,7 @@ pub(super) async fn write(
 }
 
 /// Makes an HTTP request, and takes the body whole unless it is to be streamed.
-pub(super) async fn http(ticket: Ticket, params: RequestParams, tools: Tools, seat: Seat) -> Done {
+pub(super) async fn http(ticket: Ticket, params: RequestParams, tools: Arc<Tools>, seat: Seat) -> Done {
     let stream = params.stream_response.then(|| params.request_id.clone());
     let work = async {
         if stream.is_some() {
