@@ -141,15 +141,9 @@ impl<L: Label> Outcomes<L> {
     }
 }
 
-/// Declares a closed set of label values.
-macro_rules! labels {
-    ($($(#[$doc:meta])* $vis:vis enum $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal),+ $(,)? })+) => {$(
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        $vis enum $name {
-            $($(#[$value_doc])* $value,)+
-        }
-
+/// Makes an enumeration a label: every value with its text.
+macro_rules! label {
+    ($name:ident { $($value:ident = $text:expr),+ $(,)? }) => {
         impl $crate::telemetry::Label for $name {
             const ALL: &'static [Self] = &[$(Self::$value),+];
 
@@ -163,10 +157,23 @@ macro_rules! labels {
                 }
             }
         }
+    };
+}
+
+/// Declares a closed set of label values.
+macro_rules! labels {
+    ($($(#[$doc:meta])* $vis:vis enum $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal),+ $(,)? })+) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        $vis enum $name {
+            $($(#[$value_doc])* $value,)+
+        }
+
+        $crate::telemetry::label!($name { $($value = $text),+ });
     )+};
 }
 
-pub(crate) use labels;
+pub(crate) use {label, labels};
 
 #[cfg(test)]
 mod tests {
