@@ -56,6 +56,7 @@ use crate::rpc::{EndReason, Received, Transport};
 use crate::sandbox::Sandboxes;
 use crate::server::metrics::{Bytes, Traffic};
 use crate::session::{Attachment, ConnectionId, SessionRegistry};
+use crate::telemetry::Entry;
 
 /// Requests that may wait behind the running ones; then the connection is read no further.
 const QUEUED_REQUESTS: usize = 1024;
@@ -172,6 +173,8 @@ struct Connection<T> {
     kind: Kind,
     id: ConnectionId,
     who: Who,
+    /// What is recorded of whoever asks.
+    asker: Arc<Entry>,
     handshake: Handshake,
     tools: Arc<Tools>,
     waiting_writes: Arc<WaitingBudget>,
@@ -258,7 +261,7 @@ enum Turn {
 
 impl<T: Transport> Connection<T> {
     fn new(transport: T, shared: Arc<Shared>, info: EnvironmentInfo, kind: Kind, who: Who) -> Self {
-        let now = Instant::now();
+        let (now, id) = (Instant::now(), ConnectionId::next());
         let initialize_by = (kind == Kind::Socket).then(|| now + shared.initialize_timeout);
         let tools = Tools {
             files: Arc::new(
@@ -276,7 +279,8 @@ impl<T: Transport> Connection<T> {
             transport,
             info,
             kind,
-            id: ConnectionId::next(),
+            id,
+            asker: who.asker(id, None),
             who,
             handshake: Handshake::New,
             tools: Arc::new(tools),

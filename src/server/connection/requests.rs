@@ -37,7 +37,7 @@ impl<T: Transport> Connection<T> {
             Ok(Message::Request { id, method, params, trace: _ }) => match Call::decode(&method, params) {
                 Ok(call) => {
                     let ticket = self.ticket(id, call.label());
-                    let ticket = ticket.accounted(self.audit(), &call, || self.asker());
+                    let ticket = ticket.accounted(self.audit(), &call, &self.asker);
                     self.request(ticket, call);
                 }
                 Err(error) => {
@@ -75,19 +75,7 @@ impl<T: Transport> Connection<T> {
     }
 
     pub(super) fn record_end(&self) {
-        self.audit().record(|| Entry::new("connection.end").with(self.asker()));
-    }
-
-    /// Who asks for something on this connection.
-    fn asker(&self) -> Entry {
-        let entry = self.who.entry("request").plain("connection", self.id.number());
-        match self.handshake.attachment() {
-            Some(attachment) => {
-                let session = attachment.session();
-                entry.text("session", session.id()).text("client", session.client_name())
-            }
-            None => entry,
-        }
+        self.audit().record(|| Entry::new("connection.end").by(Arc::clone(&self.asker)));
     }
 
     fn initialized(&mut self) -> Result<(), End> {
@@ -134,6 +122,7 @@ impl<T: Transport> Connection<T> {
             environment_info: Some(self.info.clone()),
             observer: attachment.role() == Role::Observer,
         };
+        self.asker = self.who.asker(self.id, Some(&attachment));
         self.handshake = Handshake::Initialized(attachment);
         self.initialize_by = None;
         Ok(result)
