@@ -287,6 +287,13 @@ async fn for_answer(bytes: u64, memory: &Arc<MemoryBudget>) -> Option<Held> {
     reserve(usize::try_from(bytes.saturating_mul(7) / 3).unwrap_or(usize::MAX), memory).await
 }
 
+/// Reserves what a page of output takes.
+async fn for_page(process: &Process, request: ReadRequest, memory: &Arc<MemoryBudget>) -> Option<Held> {
+    memory.limit()?;
+    let there = process.log().retained_after(request.after);
+    for_answer(request.max_bytes.unwrap_or(MAX_ANSWER_OUTPUT).min(there), memory).await
+}
+
 async fn reserve(bytes: usize, memory: &Arc<MemoryBudget>) -> Option<Held> {
     memory.limit()?;
     Some(memory.reserve(bytes).await)
@@ -390,9 +397,7 @@ pub(super) async fn read(
         wait_for_news(&process, request.after, wait).await;
     }
     let room = Arc::clone(&tools.large).acquire_owned().await.ok();
-    let totals = process.log().status().totals;
-    let most = request.max_bytes.unwrap_or(MAX_ANSWER_OUTPUT).min(totals.stdout + totals.stderr + totals.pty);
-    let memory = for_answer(most, &tools.memory).await;
+    let memory = for_page(&process, request, &tools.memory).await;
     let outcome = read_now(&process, request).await;
     let size: u64 = outcome.chunks.iter().map(|chunk| chunk.bytes.len() as u64).sum();
     let text = if size > LARGE_ANSWER {
