@@ -18,6 +18,8 @@ labels! {
         Origin = "origin",
         /// Its `Host` is not this machine.
         Host = "host",
+        /// Another user made it, at a unix socket.
+        User = "user",
         /// It has not proved who it is.
         Authentication = "authentication",
         /// No TLS came about.
