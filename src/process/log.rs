@@ -428,6 +428,19 @@ impl OutputLog {
         page
     }
 
+    /// How many bytes of output can be read after this number. Where some of them are spooled, all that is retained
+    /// counts.
+    #[must_use]
+    pub fn retained_after(&self, after: u64) -> u64 {
+        let state = self.state();
+        if after < state.spooled_to {
+            return state.written() - state.lost.position();
+        }
+        let newest = state.growing.iter().filter(|(seq, ..)| *seq > after).map(|(.., bytes)| bytes.len());
+        let others = state.chunks.iter().rev().take_while(|chunk| chunk.seq > after);
+        newest.chain(others.map(|chunk| chunk.bytes.len())).sum::<usize>() as u64
+    }
+
     /// Reads chunks back from the spool; like [`Self::page`]. What cannot be read back counts as lost from then on, so
     /// an empty answer means: look at the page again. Blocks on files.
     pub fn read_spool(&self, after: u64, max_bytes: u64) -> Vec<Chunk> {
