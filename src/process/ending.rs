@@ -158,7 +158,7 @@ impl Process {
                 return;
             }
             if self.log().status().exit.is_some() {
-                if Census::after_now().await.members(scope).is_empty() {
+                if !lives(scope).await {
                     return;
                 }
                 let _ = timeout_at(until.min(Instant::now() + LOOK_AGAIN), deadline.changed()).await;
@@ -169,8 +169,14 @@ impl Process {
     }
 }
 
+/// Whether anything of a scope is left. Its cgroup says so without a look at all processes, and of what was forked during
+/// one as well; that it is empty says nothing of who has left it on purpose.
+async fn lives(scope: &Scope) -> bool {
+    scope.is_populated() || !Census::after_now().await.members(scope).is_empty()
+}
+
 async fn end_now(scope: Scope) {
-    if !Census::after_now().await.members(&scope).is_empty() {
+    if lives(&scope).await {
         let _ = tokio::task::spawn_blocking(move || kill_all(&scope, KILL_LIMIT)).await;
     }
 }
@@ -183,7 +189,7 @@ pub async fn end_scope(scope: Scope, grace: Duration) {
             member.signal(Signal::TERM);
             member.signal(Signal::CONT);
         }
-        while Instant::now() < deadline && !Census::after_now().await.members(&scope).is_empty() {
+        while Instant::now() < deadline && lives(&scope).await {
             sleep(LOOK_AGAIN.min(deadline - Instant::now())).await;
         }
     }

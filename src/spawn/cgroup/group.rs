@@ -97,10 +97,11 @@ impl Group {
         own.chain(self.below().iter().flat_map(Self::pids)).collect()
     }
 
-    /// Kills everything in it and below it, also what is forked meanwhile.
-    pub fn kill(&self) {
-        // It fails where the cgroup is gone, and nothing can be in it then.
-        let _ = self.set("cgroup.kill", "1");
+    /// Kills everything in it and below it, also what is forked meanwhile. False where it cannot: the cgroup is gone, or
+    /// a program has made it a threaded one.
+    #[must_use]
+    pub fn kill(&self) -> bool {
+        self.set("cgroup.kill", "1").is_ok()
     }
 
     /// Removes it and those below it, as far as nothing lives in them; true if it is gone. For blocking threads.

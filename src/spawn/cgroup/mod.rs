@@ -224,7 +224,8 @@ pub fn end_runs(runs: &Path) {
 
 fn kill_and_remove(group: &Group) {
     let deadline = Instant::now() + GONE;
-    group.kill();
+    // Where it cannot be killed, it may be empty all the same.
+    let _ = group.kill();
     while !group.remove() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }

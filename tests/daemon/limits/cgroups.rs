@@ -138,6 +138,30 @@ async fn nothing_gets_out_of_its_run() {
     forgotten(&client, &cgroup).await;
 }
 
+/// Each of a chain of processes lives too short for a look at all processes to meet it twice.
+#[tokio::test]
+async fn what_forks_faster_than_anybody_looks_is_ended() {
+    const CHAIN: &str = "import os, resource\n\
+        resource.setrlimit(resource.RLIMIT_RSS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\n\
+        if os.fork() == 0:\n    os.setsid()\n    null = os.open('/dev/null', os.O_RDWR)\n\
+        \x20   [os.dup2(null, n) for n in range(3)]\n    while True:\n        os.fork() and os._exit(0)\n\
+        os.execvp('sleep', ['sleep', '301'])\n";
+    let Some((daemon, cgroup)) = with_cgroups(&[]).await else { return };
+    let client = daemon.client().await;
+    for grace in [0, 300, 0, 300, 0, 0] {
+        let start = Start::argv(["python3", "-c", CHAIN]);
+        client.start(&start).await;
+        eventually("it forks", LIMIT, || {
+            let runs = cgroup.runs();
+            runs.iter().any(|run| std::fs::read_to_string(run.join("cgroup.procs")).unwrap().lines().count() > 1)
+        })
+        .await;
+        client.ok("process/terminate", json!({"processId": start.id(), "graceMs": grace})).await;
+        assert_eq!(client.finish(&start.id()).await.exited["reason"], "terminated");
+        forgotten(&client, &cgroup).await;
+    }
+}
+
 /// Waits until no run has a cgroup: one that something lived in is looked at again when another run ends.
 async fn forgotten(client: &Client, cgroup: &Cgroup) {
     let deadline = Instant::now() + LIMIT;
