@@ -199,8 +199,8 @@ pub fn kill_all(scope: &Scope, limit: Duration) {
     let mut pause = Duration::from_millis(1);
     loop {
         let is_last = Instant::now() >= deadline;
-        let is_dying = scope.kill_group();
-        if (!is_dying || is_last) && !kill_members(scope) && !scope.is_populated() || is_last {
+        let is_left = (scope.kill_group() && !is_last) || kill_members(scope) || scope.is_populated();
+        if is_last || !is_left {
             return;
         }
         std::thread::sleep(pause);
