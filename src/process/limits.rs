@@ -42,19 +42,16 @@ impl Terms {
     /// # Errors
     /// The system's, with the setting; nothing is left then.
     pub(super) fn tree(&self, has_init: bool) -> io::Result<Tree> {
-        let group = self.groups.as_ref().map(|groups| groups.create_run()).transpose()?;
-        if let Some(group) = &group
-            && let Err(error) = self.limit(group, has_init)
-        {
-            self.retire(group.clone());
-            return Err(error);
-        }
-        Ok(Tree {
+        let tree = Tree {
             mark: self.mark,
-            group,
+            group: self.groups.as_ref().map(|groups| groups.create_run()).transpose()?,
             open_files: self.limits.open_files,
             oom_score_adj: self.oom_score_adj,
-        })
+        };
+        if let Some(group) = &tree.group {
+            self.limit(group, has_init).inspect_err(|_| self.retire(&tree))?;
+        }
+        Ok(tree)
     }
 
     fn limit(&self, group: &Group, has_init: bool) -> io::Result<()> {
@@ -73,10 +70,18 @@ impl Terms {
         Ok(())
     }
 
-    /// Gives back the cgroup of a run that is over. For blocking threads.
-    pub(super) fn retire(&self, group: Group) {
-        if let Some(groups) = &self.groups {
-            groups.retire(group);
+    /// Gives back the cgroup of a tree that is over. For blocking threads.
+    pub(super) fn retire(&self, tree: &Tree) {
+        if let (Some(groups), Some(group)) = (&self.groups, &tree.group) {
+            groups.retire(group.clone());
+        }
+    }
+
+    /// [`Self::retire`] on a blocking thread.
+    pub(super) async fn retire_later(&self, tree: &Tree) {
+        if tree.group.is_some() {
+            let (terms, tree) = (self.clone(), tree.clone());
+            let _ = tokio::task::spawn_blocking(move || terms.retire(&tree)).await;
         }
     }
 }

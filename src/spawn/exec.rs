@@ -23,7 +23,7 @@ use super::isolation::{Isolation, Prepared};
 use super::limits::{become_a_victim, limit_open_files, set_mark};
 use super::mark::RunMark;
 use super::reaper;
-use super::tree::signal_group;
+use super::tree::{Scope, signal_group};
 
 /// A program, ready to execute.
 #[derive(Debug)]
@@ -64,6 +64,13 @@ impl Tree {
     #[must_use]
     pub fn none() -> Self {
         Self { mark: RunMark::none(), group: None, open_files: None, oom_score_adj: 0 }
+    }
+
+    /// Everything that came of a child with this process id.
+    #[must_use]
+    pub fn scope(&self, leader: i32) -> Scope {
+        let group = self.group.clone();
+        Scope { group, marks: self.mark.range(), leaders: vec![leader], ..Scope::default() }
     }
 }
 
