@@ -161,7 +161,7 @@ async fn refused(forks: Option<(Group, AsyncFd<OwnedFd>)>) {
         // Read through the watched descriptor: only that makes the next event one.
         let mut text = [0; 128];
         let _ = rustix::io::pread(&events, &mut text, 0);
-        if group.count(FORKS, "max").is_some_and(|count| count > 0) {
+        if has_refused_forks(&group) {
             return;
         }
         match events.ready(Interest::PRIORITY).await {
@@ -169,6 +169,11 @@ async fn refused(forks: Option<(Group, AsyncFd<OwnedFd>)>) {
             Err(_) => return,
         }
     }
+}
+
+/// Whether a fork was refused for the limit of this cgroup: some kernels count here, too, what one further up has refused.
+fn has_refused_forks(group: &Group) -> bool {
+    group.count(FORKS, "max").is_some_and(|count| count > 0) && group.was_at_max("pids") != Some(false)
 }
 
 /// Whether the kernel has killed processes of a cgroup because its memory was used up.
