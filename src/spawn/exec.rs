@@ -303,10 +303,19 @@ fn clone_into(job: &mut Job, namespaces: c_int, group: Option<&Group>) -> Result
         }
         made => made,
     }
-    .map_err(|errno| {
-        let stage = if namespaces == 0 { SpawnStage::Clone } else { SpawnStage::Isolation };
-        SpawnError::os(stage, errno)
-    })
+    .map_err(|errno| SpawnError::os(stage_of_clone(errno, namespaces, group.is_some()), errno))
+}
+
+/// What a clone was refused for.
+fn stage_of_clone(errno: c_int, namespaces: c_int, in_group: bool) -> SpawnStage {
+    match errno {
+        // Threaded, not to be reached from here, handing on controllers, or gone.
+        libc::EOPNOTSUPP | libc::EACCES | libc::ENOENT | libc::EBUSY | libc::ENODEV if in_group => {
+            SpawnStage::Group
+        }
+        _ if namespaces == 0 => SpawnStage::Clone,
+        _ => SpawnStage::Isolation,
+    }
 }
 
 fn clone_once(

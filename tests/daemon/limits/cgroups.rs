@@ -153,13 +153,39 @@ async fn what_forks_faster_than_anybody_looks_is_ended() {
         client.start(&start).await;
         eventually("it forks", LIMIT, || {
             let runs = cgroup.runs();
-            runs.iter().any(|run| std::fs::read_to_string(run.join("cgroup.procs")).unwrap().lines().count() > 1)
+            runs.iter()
+                .any(|run| std::fs::read_to_string(run.join("cgroup.procs")).unwrap().lines().count() > 1)
         })
         .await;
         client.ok("process/terminate", json!({"processId": start.id(), "graceMs": grace})).await;
         assert_eq!(client.finish(&start.id()).await.exited["reason"], "terminated");
         forgotten(&client, &cgroup).await;
     }
+}
+
+/// What a cgroup refuses is told as that, also where the same clone would have set the program apart.
+#[test_case(Value::Null; "plain")]
+#[test_case(read_only("restricted"); "sandbox")]
+#[tokio::test]
+async fn a_cgroup_that_takes_no_process_is_named(sandbox: Value) {
+    let Some((daemon, cgroup)) = with_cgroups(&[]).await else { return };
+    let client = daemon.client().await;
+    if !can_confine(&client, &sandbox).await {
+        return;
+    }
+    let first = Start::argv(["cat"]).stdin();
+    client.start(&first).await;
+    let session = cgroup.runs()[0].parent().unwrap().to_owned();
+    client.ok("process/terminate", json!({"processId": first.id(), "graceMs": 0})).await;
+    client.finish(&first.id()).await;
+    forgotten(&client, &cgroup).await;
+    std::fs::create_dir(session.join("threads")).unwrap();
+    if let Err(error) = std::fs::write(session.join("threads/cgroup.type"), "threaded") {
+        return eprintln!("SKIPPED: with these controllers there are no threaded cgroups: {error}");
+    }
+    let refused = Start::sh("true").with("sandbox", sandbox);
+    let error = client.error("process/start", refused.params()).await;
+    assert!(error.message.contains("cannot be put into its cgroup"), "{error:?}");
 }
 
 /// Waits until no run has a cgroup: one that something lived in is looked at again when another run ends.
