@@ -3,6 +3,7 @@
 //! Small things are counted as they come, and those who make more of them look whether all is used up first. What can be
 //! large is reserved before it is made. Reservations are served in order, and one is always granted if there is no other,
 //! so that everything goes on, one at a time at worst: the limit can be exceeded by one reservation and by what is small.
+//! Without a limit nothing is counted.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,9 +23,10 @@ pub struct MemoryBudget {
 }
 
 /// Bytes that count until this is dropped.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Held {
-    budget: Arc<MemoryBudget>,
+    /// None where nothing is counted.
+    budget: Option<Arc<MemoryBudget>>,
     bytes: usize,
     is_reservation: bool,
 }
@@ -53,60 +55,71 @@ impl MemoryBudget {
     #[must_use]
     pub fn hold(self: &Arc<Self>, bytes: usize) -> Held {
         self.add(bytes);
-        Held { budget: Arc::clone(self), bytes, is_reservation: false }
+        self.held(bytes, false)
     }
 
     /// Counts without a value that gives it back.
     pub fn add(&self, bytes: usize) {
-        self.used.fetch_add(bytes, Ordering::Relaxed);
+        if self.limit.is_some() {
+            self.used.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Gives back what was counted so.
     pub fn release(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
         if self.limit.is_some() {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
             self.released.notify_waiters();
         }
     }
 
     /// Waits until so much can be had, behind those who wait already. Cancel-safe: a dropped wait takes nothing.
     pub async fn reserve(self: &Arc<Self>, bytes: usize) -> Held {
+        let Some(limit) = self.limit else { return Held::default() };
         let _turn = self.turn.lock().await;
         loop {
             let mut released = pin!(self.released.notified());
             released.as_mut().enable();
-            let fits = |limit| self.used.load(Ordering::Relaxed).saturating_add(bytes) <= limit;
-            if self.limit.is_none_or(fits) || self.reserved.load(Ordering::Acquire) == 0 {
+            let fits = self.used.load(Ordering::Relaxed).saturating_add(bytes) <= limit;
+            if fits || self.reserved.load(Ordering::Acquire) == 0 {
                 self.reserved.fetch_add(1, Ordering::AcqRel);
                 self.add(bytes);
-                return Held { budget: Arc::clone(self), bytes, is_reservation: true };
+                return self.held(bytes, true);
             }
             released.await;
         }
+    }
+
+    fn held(self: &Arc<Self>, bytes: usize, is_reservation: bool) -> Held {
+        let budget = self.limit.is_some().then(|| Arc::clone(self));
+        Held { budget, bytes, is_reservation }
     }
 }
 
 impl Held {
     /// Counts another number of bytes from now on.
     pub fn resize(&mut self, bytes: usize) {
-        self.budget.add(bytes);
-        self.budget.release(self.bytes);
-        self.bytes = bytes;
+        if let Some(budget) = &self.budget {
+            budget.add(bytes);
+            budget.release(self.bytes);
+            self.bytes = bytes;
+        }
     }
 
-    /// Where it counts.
+    /// Whether all is used up where it counts.
     #[must_use]
-    pub fn budget(&self) -> &Arc<MemoryBudget> {
-        &self.budget
+    pub fn is_budget_full(&self) -> bool {
+        self.budget.as_ref().is_some_and(|budget| budget.is_full())
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
+        let Some(budget) = &self.budget else { return };
         if self.is_reservation {
-            self.budget.reserved.fetch_sub(1, Ordering::AcqRel);
+            budget.reserved.fetch_sub(1, Ordering::AcqRel);
         }
-        self.budget.release(self.bytes);
+        budget.release(self.bytes);
     }
 }
 
@@ -158,16 +171,23 @@ mod tests {
         let budget = MemoryBudget::new(Some(10));
         let mut held = budget.hold(4);
         held.resize(10);
-        assert!(budget.is_full());
+        assert!(budget.is_full() && held.is_budget_full());
         held.resize(0);
         assert!(!budget.is_full());
     }
 
     #[tokio::test]
-    async fn without_a_limit_nothing_waits() {
+    async fn without_a_limit_nothing_waits_or_is_counted() {
         let budget = MemoryBudget::new(None);
-        let _all = budget.hold(usize::MAX / 2);
-        let _one = budget.reserve(usize::MAX / 4).await;
-        assert!(budget.reserve(1).now_or_never().is_some() && !budget.is_full());
+        let mut all = budget.hold(usize::MAX);
+        let one = budget.reserve(usize::MAX).now_or_never().unwrap();
+        let turn = budget.turn.lock().await;
+        assert!(budget.reserve(1).now_or_never().is_some() && !budget.is_full() && !all.is_budget_full());
+        budget.add(7);
+        all.resize(1);
+        assert_eq!((budget.used.load(Ordering::Relaxed), budget.reserved.load(Ordering::Relaxed)), (0, 0));
+        budget.release(7);
+        drop((all, one, turn));
+        assert_eq!((budget.used.load(Ordering::Relaxed), budget.reserved.load(Ordering::Relaxed)), (0, 0));
     }
 }
