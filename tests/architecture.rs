@@ -22,7 +22,7 @@ const ROWS: &[&[Module]] = &[
         ("backend", &["path_uri", "protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
-    &[("spawn", &[]), ("outbound", &[])],
+    &[("spawn", &["protocol"]), ("outbound", &[])],
     &[("sandbox", &["spawn", "policy", "protocol"]), ("doctor", &["sandbox", "spawn", "protocol"])],
     &[
         ("process", &["sandbox", "spawn", "memory", "protocol"]),

@@ -298,9 +298,9 @@ impl OutputLog {
     }
 
     /// Moves the oldest chunks from memory to the spool, or drops them where there is none; closed processes give way
-    /// first. Blocks on files.
+    /// first, other running ones do not: their actors do the same. Blocks on files.
     pub(super) fn spill(&self) {
-        self.budget.relieve();
+        self.budget.relieve_closed();
         self.spill_some(false);
     }
 
@@ -534,6 +534,7 @@ impl Drop for OutputLog {
     fn drop(&mut self) {
         let memory = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).memory;
         self.budget.release_memory(memory);
+        self.budget.remove_open(self);
     }
 }
 

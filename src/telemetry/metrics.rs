@@ -36,7 +36,7 @@ label!(ExitReason { Exited = "exited", Signaled = "signaled", Terminated = "term
 /// Counts of everything that an executor runs.
 #[derive(Debug, Default)]
 pub struct RunMetrics {
-    /// From the check of a start to the program's execution.
+    /// From the moment that a start has all it waits for, a shell's state included, to the program's execution.
     pub start_seconds: Histogram,
     /// Starts that were refused or failed.
     pub failed_starts: Counter,

@@ -19,7 +19,7 @@ use crate::environment_config::EnvironmentConfig;
 use crate::error_map::{IntoErrorObject, ProcessCallError};
 use crate::fs::{FileSystem, FsError, MAX_BLOCK_BYTES, MAX_WATCHED_PATHS, Watch};
 use crate::http_request::{HttpClient, HttpError, Room, StreamedBody, Taken};
-use crate::memory::{Held, MemoryBudget};
+use crate::memory::{Held, MemoryBudget, with_base64};
 use crate::path_uri::PathUri;
 use crate::process::Process;
 use crate::protocol::envelope::ErrorObject;
@@ -284,7 +284,7 @@ async fn on_files(ticket: &Ticket, call: Call, tools: Arc<Tools>) -> Reply {
 
 /// Reserves what an answer with so many bytes and their base64 takes, where memory is limited.
 async fn for_answer(bytes: u64, memory: &Arc<MemoryBudget>) -> Option<Held> {
-    reserve(usize::try_from(bytes.saturating_mul(7) / 3).unwrap_or(usize::MAX), memory).await
+    reserve(with_base64(bytes), memory).await
 }
 
 /// Reserves what a page of output takes.

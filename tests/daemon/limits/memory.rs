@@ -145,6 +145,22 @@ async fn starts_are_refused_by_name_until_there_is_memory() {
     }
 }
 
+#[tokio::test]
+async fn who_does_not_read_holds_up_nobodys_small_answers() {
+    let daemon = budgeted().start().await;
+    let client = daemon.client().await;
+    let run = client.run(&Start::sh("head -c 60000 /dev/zero").named("printed")).await;
+    assert_eq!(run.stdout.len(), 60_000);
+    let (slow, asked) = filled(&daemon, &client).await;
+    let place = work_dir();
+    let read = client.ok("fs/readFile", file(place.path(), 60_000)).await;
+    assert_eq!(length(&read), 80_000);
+    let read = client.ok("process/read", json!({"processId": "printed", "afterSeq": 0})).await;
+    assert_eq!(read["exited"], true);
+    slow.pause(false);
+    assert_eq!(length(&slow.answer(asked).await.unwrap()), 32 << 20);
+}
+
 /// Many processes that nobody reads the output of.
 #[tokio::test]
 async fn output_leaves_memory_when_all_is_used_up() {
