@@ -242,6 +242,10 @@ impl Transport for ProgramTransport {
         self.lines.send(text)
     }
 
+    fn send_part(&mut self, text: String, last: bool) -> io::Result<()> {
+        self.lines.send_part(text, last)
+    }
+
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let written = self.lines.poll_flush(cx);
         self.poll_written(cx, written)

@@ -82,15 +82,17 @@ impl FileSystem {
         move || Scope::of(context.as_ref(), purpose, sandboxes.as_deref())
     }
 
-    /// Opens what `fs/readFile` is to read. A file that is too large is refused here.
-    pub async fn open_to_read(&self, params: ReadFileParams) -> Result<Opened> {
+    /// Opens what `fs/readFile` is to read, and reads it into room for so many bytes if it has no more. A file that is
+    /// too large is refused here.
+    pub async fn begin_to_read(&self, params: ReadFileParams, room: u64) -> Result<Read> {
         let path = params.path.to_native_path()?;
         let scope = self.scope(params.sandbox, Purpose::Reading);
         let limit = self.read_limit;
         blocking(move || {
             let scope = scope()?;
             let file = fsops::open_to_read(scope.route(&path), links(params.follow_symlinks), limit)?;
-            Ok(Opened { file, limit })
+            let opened = Opened { file, limit };
+            if opened.size() > room { Ok(Read::Larger(opened)) } else { opened.read_now(room) }
         })
         .await
     }
@@ -395,12 +397,23 @@ impl Opened {
     /// # Errors
     /// It has grown above what can be read at once, or the system refuses.
     pub async fn read(self, room: u64) -> Result<Read> {
-        blocking(move || match self.file.read(room.min(self.limit)) {
+        blocking(move || self.read_now(room)).await
+    }
+
+    fn read_now(self, room: u64) -> Result<Read> {
+        match self.file.read(room.min(self.limit)) {
             Ok(content) => Ok(Read::Whole(ReadFileResponse { data_base64: content.into() })),
             Err(error) if error.kind() == "tooLarge" && room < self.limit => Ok(Read::Larger(self)),
             Err(error) => Err(error),
-        })
-        .await
+        }
+    }
+
+    /// Reads on until the buffer is full or the file has ended; how much was read. It blocks.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn read_on(&self, buffer: &mut [u8]) -> Result<usize> {
+        self.file.read_on(buffer)
     }
 }
 

@@ -71,6 +71,24 @@ impl Opened {
         file.take(rest).read_to_end(&mut content).map_err(|error| failed(&error))?;
         if content.len() as u64 > limit { Err(too_large(path, limit)) } else { Ok(content) }
     }
+
+    /// Reads on until the buffer is full or the file has ended; how much was read.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    pub fn read_on(&self, buffer: &mut [u8]) -> Result<usize, FsError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match rustix::io::read(&self.file, &mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(FsError::os("read", &self.path, errno)),
+            }
+        }
+        Ok(filled)
+    }
 }
 
 /// Reads until the room that a buffer has is full, or the file has ended: mostly in one call.

@@ -131,9 +131,15 @@ where
     }
 
     fn send(&mut self, text: String) -> io::Result<()> {
+        self.send_part(text, true)
+    }
+
+    fn send_part(&mut self, text: String, last: bool) -> io::Result<()> {
         self.outgoing.reserve(text.len() + 1);
         self.outgoing.extend_from_slice(text.as_bytes());
-        self.outgoing.extend_from_slice(b"\n");
+        if last {
+            self.outgoing.extend_from_slice(b"\n");
+        }
         Ok(())
     }
 

@@ -60,6 +60,8 @@ pub enum CloseCode {
     Policy,
     /// 1009.
     TooLarge,
+    /// 1011: an answer that was half written cannot be finished.
+    Failed,
     /// 1013: too slow; come again.
     TryAgainLater,
 }
@@ -82,6 +84,13 @@ pub trait Transport: Send + Unpin + 'static {
     /// # Errors
     /// When the connection is broken.
     fn send(&mut self, text: String) -> io::Result<()>;
+
+    /// Takes a part of a message for writing, which goes on with the next part unless this is the last. Nothing else is
+    /// sent in between, but heartbeats and the goodbye. Call after `poll_ready` succeeded.
+    ///
+    /// # Errors
+    /// When the connection is broken.
+    fn send_part(&mut self, text: String, last: bool) -> io::Result<()>;
 
     /// Writes what was taken.
     ///

@@ -33,6 +33,8 @@ pub struct WebSocket<S> {
     /// The beginning of a message whose rest the guard is still dropping.
     cut: Option<(u64, Bytes)>,
     fragments: VecDeque<Frame>,
+    /// The next part goes on with a message.
+    continues: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> WebSocket<S> {
@@ -55,7 +57,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> WebSocket<S> {
             .max_frame_size(Some(max_frame));
         let guard = OversizeGuard::new(stream, role == Role::Server);
         let stream = WebSocketStream::from_raw_socket(guard, role, Some(config)).await;
-        Self { stream, role, received: 0, cut: None, fragments: VecDeque::new() }
+        Self { stream, role, received: 0, cut: None, fragments: VecDeque::new(), continues: false }
     }
 
     /// The stream below.
@@ -151,6 +153,12 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Transport for WebSocket
         Ok(())
     }
 
+    fn send_part(&mut self, text: String, last: bool) -> io::Result<()> {
+        let kind = if self.continues { Data::Continue } else { Data::Text };
+        self.continues = !last;
+        self.send_message(Message::Frame(Frame::message(text, OpCode::Data(kind), last)))
+    }
+
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_fragments(cx))?;
         Pin::new(&mut self.stream).poll_flush(cx).map_err(into_io)
@@ -176,6 +184,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Transport for WebSocket
             CloseCode::NotUtf8 => WireCode::Invalid,
             CloseCode::Policy => WireCode::Policy,
             CloseCode::TooLarge => WireCode::Size,
+            CloseCode::Failed => WireCode::Error,
             CloseCode::TryAgainLater => WireCode::Again,
         };
         self.fragments.clear();

@@ -13,6 +13,7 @@ mod ending;
 mod endurance;
 mod inside;
 mod jailed;
+mod large_files;
 mod leftovers;
 mod limits;
 mod listeners;

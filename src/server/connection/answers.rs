@@ -52,42 +52,60 @@ pub(super) fn answer<R: Serialize>(ticket: &Ticket, outcome: Result<R, ErrorObje
 
 /// Encodes the answer to `fs/readFile`.
 pub(super) fn file(ticket: &Ticket, result: &ReadFileResponse) -> String {
-    bytes(ticket, "dataBase64", result.data_base64.as_slice(), "")
+    bytes(ticket, "dataBase64", result.data_base64.as_slice(), END_OF_BYTES)
+}
+
+/// What goes around the base64 of a file in the answer to `fs/readFile`.
+pub(super) fn around_file(ticket: &Ticket) -> (String, &'static str) {
+    (before_bytes(ticket, "dataBase64", 0), END_OF_BYTES)
 }
 
 /// Encodes the answer to `fs/readBlock`.
 pub(super) fn block(ticket: &Ticket, result: &ReadBlockResponse) -> String {
-    let eof = if result.eof { r#","eof":true"# } else { r#","eof":false"# };
+    let eof = if result.eof { r#"","eof":true}}"# } else { r#"","eof":false}}"# };
     bytes(ticket, "chunk", result.chunk.as_slice(), eof)
 }
 
+/// What follows bytes that are the last member of a result.
+const END_OF_BYTES: &str = r#""}}"#;
+
 /// Bytes go straight into the message: base64 holds nothing that JSON would have to escape.
 fn bytes(ticket: &Ticket, member: &str, bytes: &[u8], rest: &str) -> String {
+    let mut text = before_bytes(ticket, member, STANDARD.encoded_length(bytes.len()) + rest.len());
+    STANDARD.encode_append(bytes, &mut text);
+    text.push_str(rest);
+    fitting(ticket, text)
+}
+
+/// The beginning of an answer up to its bytes, with room for them.
+fn before_bytes(ticket: &Ticket, member: &str, room: usize) -> String {
     let id_text = serde_json::to_string(ticket.id()).unwrap_or_default();
-    let mut text = String::with_capacity(64 + id_text.len() + bytes.len().div_ceil(3) * 4);
+    let mut text = String::with_capacity(64 + id_text.len() + room);
     text.push_str(r#"{"id":"#);
     text.push_str(&id_text);
     text.push_str(r#","result":{""#);
     text.push_str(member);
     text.push_str(r#"":""#);
-    STANDARD.encode_append(bytes, &mut text);
-    text.push('"');
-    text.push_str(rest);
-    text.push_str("}}");
-    fitting(ticket, text)
+    text
 }
 
 fn fitting(ticket: &Ticket, text: String) -> String {
-    if text.len() <= MAX_MESSAGE_BYTES {
+    refuse_above_limit(ticket, text.len()).unwrap_or_else(|| {
         ticket.answered(None);
-        return text;
+        text
+    })
+}
+
+/// The error in place of an answer that has more bytes than a message may.
+pub(super) fn refuse_above_limit(ticket: &Ticket, bytes: usize) -> Option<String> {
+    if bytes <= MAX_MESSAGE_BYTES {
+        return None;
     }
     let message = format!(
-        "the answer has {} bytes and a message at most {MAX_MESSAGE_BYTES}: ask for it in parts \
-         (`fs/open` and `fs/readBlock`, `process/read` with `maxBytes`, `fs/walk` with smaller limits)",
-        text.len()
+        "the answer has {bytes} bytes and a message at most {MAX_MESSAGE_BYTES}: ask for it in parts \
+         (`fs/open` and `fs/readBlock`, `process/read` with `maxBytes`, `fs/walk` with smaller limits)"
     );
-    failure(ticket, &ErrorObject::new(code::INVALID_REQUEST, message))
+    Some(failure(ticket, &ErrorObject::new(code::INVALID_REQUEST, message)))
 }
 
 fn json(text: &str) -> String {

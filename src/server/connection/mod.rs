@@ -12,6 +12,7 @@ mod ending;
 mod heartbeat;
 mod order;
 mod outgoing;
+mod parts;
 mod questions;
 mod requests;
 mod ticket;
@@ -27,7 +28,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -37,7 +38,8 @@ use self::calls::Call;
 pub(super) use self::calls::MethodLabel;
 use self::heartbeat::{Due, Heartbeat};
 use self::order::Lanes;
-use self::outgoing::{Lagged, Outgoing};
+use self::outgoing::{Loss, Outgoing, Output};
+use self::parts::Part;
 use self::ticket::Ticket;
 use self::watching::Watching;
 use self::work::{Done, Reply, Tools};
@@ -235,9 +237,15 @@ enum End {
     Close(CloseCode, &'static str),
 }
 
-impl From<Lagged> for End {
-    fn from(_: Lagged) -> Self {
-        Self::Close(CloseCode::TryAgainLater, Lagged::REASON)
+impl From<Loss> for End {
+    fn from(loss: Loss) -> Self {
+        match loss {
+            Loss::Lagged => Self::Close(
+                CloseCode::TryAgainLater,
+                "too slow: the output has gone on without this observer",
+            ),
+            Loss::Cut => Self::Close(CloseCode::Failed, "an answer could not be finished"),
+        }
     }
 }
 
@@ -263,7 +271,9 @@ impl<T: Transport> Connection<T> {
     fn new(transport: T, shared: Arc<Shared>, info: EnvironmentInfo, kind: Kind, who: Who) -> Self {
         let (now, id) = (Instant::now(), ConnectionId::next());
         let initialize_by = (kind == Kind::Socket).then(|| now + shared.initialize_timeout);
+        let (announce, announced) = mpsc::unbounded_channel();
         let tools = Tools {
+            announce,
             files: Arc::new(
                 FileSystem::with_read_limit(READ_FILE_LIMIT).beside(Arc::clone(&shared.sandboxes)),
             ),
@@ -292,7 +302,7 @@ impl<T: Transport> Connection<T> {
             queue: VecDeque::new(),
             behind_start: HashMap::new(),
             deferred: 0,
-            outgoing: Outgoing::new(Arc::clone(&shared.memory)),
+            outgoing: Outgoing::new(announced, Arc::clone(&shared.memory)),
             watching: Watching::default(),
             bytes: Bytes::of(&shared.traffic),
             parsing: None,
@@ -425,11 +435,18 @@ impl<T: Transport> Connection<T> {
     fn poll_hand_over(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         while self.outgoing.has_output(self.handshake.attachment(), cx)? {
             ready!(self.transport.poll_ready(cx))?;
-            if let Some(text) = self.outgoing.next_output() {
-                self.bytes.sent(text.len());
-                self.transport.send(text)?;
-                self.dirty = true;
+            match self.outgoing.next_output() {
+                Some(Output::Message(text)) => {
+                    self.bytes.sent(text.len());
+                    self.transport.send(text)?;
+                }
+                Some(Output::Part(Part { text, last })) => {
+                    self.bytes.sent(text.len());
+                    self.transport.send_part(text, last)?;
+                }
+                None => continue,
             }
+            self.dirty = true;
         }
         Poll::Ready(Ok(()))
     }

@@ -5,10 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::answers;
 use super::bodies::Bodies;
+use super::parts::{Part, Parts};
 use super::questions::Questions;
 use super::work::Reply;
 use crate::memory::{Held, MemoryBudget};
@@ -24,13 +26,20 @@ const TURN_BYTES: usize = 256 << 10;
 /// Chunks read back from the spool, after which number of which log.
 type ReadBack = (Arc<OutputLog>, u64, Vec<Chunk>);
 
-/// An observer is behind what is in memory.
+/// Why a connection is of no use any more.
 #[derive(Debug)]
-pub(super) struct Lagged;
+pub(super) enum Loss {
+    /// It observes, and is behind what is in memory.
+    Lagged,
+    /// An answer that it has in part cannot be finished.
+    Cut,
+}
 
-impl Lagged {
-    /// Why it loses its connection.
-    pub(super) const REASON: &str = "too slow: the output has gone on without this observer";
+/// What the transport is given.
+#[derive(Debug)]
+pub(super) enum Output {
+    Message(String),
+    Part(Part),
 }
 
 /// Where messages come from that answer nothing.
@@ -38,16 +47,18 @@ impl Lagged {
 enum Source {
     Events,
     Frames,
+    Files,
     Desk,
 }
 
 impl Source {
-    const COUNT: usize = 3;
+    const COUNT: usize = 4;
 
     fn next(self) -> Self {
         match self {
             Self::Events => Self::Frames,
-            Self::Frames => Self::Desk,
+            Self::Frames => Self::Files,
+            Self::Files => Self::Desk,
             Self::Desk => Self::Events,
         }
     }
@@ -61,6 +72,11 @@ pub(super) struct Outgoing {
     /// What the answer counts for that the transport is writing.
     sending: Option<Held>,
     events: VecDeque<(Arc<OutputLog>, Event)>,
+    /// Answers in parts that have not begun.
+    announced: mpsc::UnboundedReceiver<Parts>,
+    /// The answer that has begun, and its next part. Nothing else goes out until its last.
+    parts: Option<Parts>,
+    part: Option<Part>,
     /// Reading events back that have left memory.
     spooled: Option<JoinHandle<ReadBack>>,
     pub(super) bodies: Bodies,
@@ -71,12 +87,15 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn new(memory: Arc<MemoryBudget>) -> Self {
+    pub(super) fn new(announced: mpsc::UnboundedReceiver<Parts>, memory: Arc<MemoryBudget>) -> Self {
         Self {
             replies: VecDeque::new(),
             reply_bytes: 0,
             sending: None,
             events: VecDeque::new(),
+            announced,
+            parts: None,
+            part: None,
             spooled: None,
             bodies: Bodies::new(Arc::clone(&memory)),
             questions: Questions::default(),
@@ -100,24 +119,27 @@ impl Outgoing {
 
     /// No answer waits.
     pub(super) fn is_answered(&self) -> bool {
-        self.replies.is_empty()
+        self.replies.is_empty() && self.announced.is_empty() && self.parts.is_none()
     }
 
     /// No answer and no event waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.replies.is_empty() && self.events.is_empty()
+        self.is_answered() && self.events.is_empty()
     }
 
     /// Makes sure that there is something to send, if there is anything; events are those of the attachment.
     ///
     /// # Errors
-    /// The attachment observes, and some of its events are gone.
+    /// The connection is of no use any more.
     pub(super) fn has_output(
         &mut self,
         attachment: Option<&Attachment>,
         cx: &mut Context<'_>,
-    ) -> Result<bool, Lagged> {
-        if !self.is_empty() {
+    ) -> Result<bool, Loss> {
+        if self.parts.is_some() {
+            return self.has_part(cx);
+        }
+        if !(self.replies.is_empty() && self.events.is_empty()) {
             return Ok(true);
         }
         // No source can keep another from the wire.
@@ -139,13 +161,32 @@ impl Outgoing {
         source: Source,
         attachment: Option<&Attachment>,
         cx: &mut Context<'_>,
-    ) -> Result<bool, Lagged> {
+    ) -> Result<bool, Loss> {
         match (source, attachment) {
             (Source::Frames, _) => Ok(self.bodies.poll_frame(cx)),
+            (Source::Files, _) => self.has_file(cx),
             (Source::Events, Some(attachment)) => self.has_events(attachment, cx),
             (Source::Desk, Some(attachment)) => Ok(self.has_question(attachment, cx)),
             (_, None) => Ok(false),
         }
+    }
+
+    fn has_file(&mut self, cx: &mut Context<'_>) -> Result<bool, Loss> {
+        let Poll::Ready(Some(parts)) = self.announced.poll_recv(cx) else { return Ok(false) };
+        self.parts = Some(parts);
+        self.has_part(cx)
+    }
+
+    /// Makes sure that there is the next part of the answer that has begun, if it has been made.
+    fn has_part(&mut self, cx: &mut Context<'_>) -> Result<bool, Loss> {
+        if let (Some(parts), None) = (&mut self.parts, &self.part) {
+            match parts.poll_recv(cx) {
+                Poll::Ready(Some(part)) => self.part = Some(part),
+                Poll::Ready(None) => return Err(Loss::Cut),
+                Poll::Pending => {}
+            }
+        }
+        Ok(self.part.is_some())
     }
 
     fn has_question(&mut self, attachment: &Attachment, cx: &mut Context<'_>) -> bool {
@@ -156,7 +197,7 @@ impl Outgoing {
     }
 
     /// Makes sure that there is an event to send, if there is any.
-    fn has_events(&mut self, attachment: &Attachment, cx: &mut Context<'_>) -> Result<bool, Lagged> {
+    fn has_events(&mut self, attachment: &Attachment, cx: &mut Context<'_>) -> Result<bool, Loss> {
         if self.poll_spooled(attachment, cx) {
             return Ok(true);
         }
@@ -177,7 +218,7 @@ impl Outgoing {
                     self.read_back(log, after);
                     return Ok(self.poll_spooled(attachment, cx));
                 }
-                Taken::Lagged => return Err(Lagged),
+                Taken::Lagged => return Err(Loss::Lagged),
             }
         }
         Ok(false)
@@ -203,8 +244,18 @@ impl Outgoing {
     }
 
     /// What goes out next, if [`Self::has_output`] has found something. The transport has written the answer before.
-    pub(super) fn next_output(&mut self) -> Option<String> {
+    pub(super) fn next_output(&mut self) -> Option<Output> {
         self.sending = None;
+        if let Some(part) = self.part.take() {
+            if part.last {
+                self.parts = None;
+            }
+            return Some(Output::Part(part));
+        }
+        self.next_message().map(Output::Message)
+    }
+
+    fn next_message(&mut self) -> Option<String> {
         if let Some(reply) = self.pop_reply() {
             self.sending = reply.memory;
             return Some(reply.text);
@@ -215,8 +266,12 @@ impl Outgoing {
         self.bodies.next_frame()
     }
 
-    /// The oldest answer.
-    pub(super) fn pop_reply(&mut self) -> Option<Reply> {
+    /// The oldest answer; none while another has gone out in part.
+    pub(super) fn pop_whole_reply(&mut self) -> Option<Reply> {
+        if self.parts.is_some() { None } else { self.pop_reply() }
+    }
+
+    fn pop_reply(&mut self) -> Option<Reply> {
         let reply = self.replies.pop_front()?;
         self.reply_bytes -= reply.text.len();
         Some(reply)

@@ -276,7 +276,9 @@ impl<T: Transport> Connection<T> {
 
     /// A request has been done: its answer goes out, then what waited for it begins.
     pub(super) fn done(&mut self, done: Done) {
-        self.reply(done.reply);
+        if let Some(reply) = done.reply {
+            self.reply(reply);
+        }
         let place = match done.kind {
             DoneKind::Wait => {
                 self.waits -= 1;

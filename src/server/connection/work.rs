@@ -13,17 +13,18 @@ use super::answers;
 use super::bodies::Seat;
 use super::calls::Call;
 use super::order::{Before, Key, Place};
+use super::parts::{self, Announce};
 use super::ticket::Ticket;
 use crate::discovery::{Discovery, MAX_INVENTORY_BYTES, MAX_ROOTS_BYTES};
 use crate::environment_config::EnvironmentConfig;
 use crate::error_map::{IntoErrorObject, ProcessCallError};
-use crate::fs::{FileSystem, FsError, MAX_BLOCK_BYTES, MAX_WATCHED_PATHS, Opened, Read, Watch};
+use crate::fs::{FileSystem, MAX_BLOCK_BYTES, MAX_WATCHED_PATHS, Read, Watch};
 use crate::http_request::{HttpClient, HttpError, Room, StreamedBody, Taken};
 use crate::memory::{Held, MemoryBudget, with_base64};
 use crate::path_uri::PathUri;
 use crate::process::Process;
 use crate::protocol::envelope::ErrorObject;
-use crate::protocol::fs::{ReadFileParams, ReadFileResponse, WatchMissingParams, WatchMissingResponse};
+use crate::protocol::fs::{ReadFileParams, WatchMissingParams, WatchMissingResponse};
 use crate::protocol::http::{RequestParams, Response};
 use crate::protocol::process::{ProcessId, StartParams, WriteResponse, WriteStatus};
 use crate::session::{
@@ -36,6 +37,8 @@ const FILES_BEFORE_START: Duration = Duration::from_secs(1);
 const LARGE_ANSWER: u64 = 256 << 10;
 /// What is reserved for any file, since some do not say their size.
 const SMALL_FILE: u64 = 64 << 10;
+/// Larger files are answered in parts.
+const WHOLE_FILE: u64 = 1 << 20;
 
 /// An answer that is ready to go out.
 #[derive(Debug)]
@@ -74,7 +77,8 @@ const PLUGIN_BYTES: usize = 1 << 20;
 /// A finished request.
 #[derive(Debug)]
 pub(super) struct Done {
-    pub(super) reply: Reply,
+    /// `None` where it has gone out in parts.
+    pub(super) reply: Option<Reply>,
     pub(super) kind: DoneKind,
 }
 
@@ -114,6 +118,8 @@ pub(super) struct Tools {
     /// Answers that may be large, at a time.
     pub(super) large: Arc<Semaphore>,
     pub(super) http: Arc<HttpClient>,
+    /// Where answers in parts go.
+    pub(super) announce: Announce,
     /// What all buffers of the server share.
     pub(super) memory: Arc<MemoryBudget>,
     /// Bodies that are large and taken whole, at a time.
@@ -157,10 +163,13 @@ pub(super) fn takes_place(call: &Call) -> bool {
 }
 
 /// Runs the work of a request. Should it panic, the request is answered all the same and its place given back.
-async fn guarded<T>(ticket: &Ticket, work: impl Future<Output = (Reply, Option<T>)>) -> (Reply, Option<T>) {
+async fn guarded<T>(
+    ticket: &Ticket,
+    work: impl Future<Output = (Option<Reply>, Option<T>)>,
+) -> (Option<Reply>, Option<T>) {
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(done) => done,
-        Err(_) => (answers::failure(ticket, &interrupted()).into(), None),
+        Err(_) => (Some(answers::failure(ticket, &interrupted()).into()), None),
     }
 }
 
@@ -180,7 +189,13 @@ pub(super) async fn files(
     takes_place: bool,
 ) -> Done {
     before.done().await;
-    let work = async { (on_files(&ticket, call, tools).await, None::<()>) };
+    let work = async {
+        let reply = match call {
+            Call::FsReadFile(params) => read_file(&ticket, params, &tools).await,
+            call => Some(on_files(&ticket, call, tools).await),
+        };
+        (reply, None::<()>)
+    };
     let (reply, _) = guarded(&ticket, work).await;
     Done { reply, kind: if takes_place { DoneKind::Work(place) } else { DoneKind::Control(place) } }
 }
@@ -196,7 +211,7 @@ pub(super) async fn watch_missing(
     before.done().await;
     let work = async {
         let watch = tools.files.watch_missing(params).await;
-        (watching(&ticket, watch.is_some()), watch.map(Box::new))
+        (Some(watching(&ticket, watch.is_some())), watch.map(Box::new))
     };
     let (reply, watch) = guarded(&ticket, work).await;
     Done { reply, kind: DoneKind::Watch { place, watch } }
@@ -210,17 +225,6 @@ pub(super) fn watching(ticket: &Ticket, watching: bool) -> Reply {
 async fn on_files(ticket: &Ticket, call: Call, tools: Arc<Tools>) -> Reply {
     let files = &tools.files;
     match call {
-        Call::FsReadFile(params) => {
-            let room = Arc::clone(&tools.large).acquire_owned().await.ok();
-            let (outcome, memory) = read_file(files, params, &tools.memory).await;
-            let size = outcome.as_ref().map_or(0, |content| content.data_base64.as_slice().len());
-            Reply {
-                text: encode_sized(ticket, outcome, size, answers::file).await,
-                _room: room,
-                memory,
-                _body: None,
-            }
-        }
         Call::FsWalk(params) => {
             let outcome = files.walk(params).await;
             let size = outcome.as_ref().map_or(0, |tree| tree.entries.len() * ENTRY_BYTES);
@@ -299,38 +303,33 @@ async fn reserve(bytes: usize, memory: &Arc<MemoryBudget>) -> Option<Held> {
     Some(memory.reserve(bytes).await)
 }
 
-/// Reads a file whole, with the memory that it takes: reserved before it is read.
-async fn read_file(
-    files: &FileSystem,
-    params: ReadFileParams,
-    memory: &Arc<MemoryBudget>,
-) -> (Result<ReadFileResponse, FsError>, Option<Held>) {
-    if memory.limit().is_none() {
-        return (files.read_file(params).await, None);
-    }
-    match files.open_to_read(params).await {
-        Ok(file) => {
-            let size = file.size().max(SMALL_FILE);
-            read_reserved(file, size, memory).await
+/// Answers with a file: a small one whole, from one visit to the disk, a large one in parts. `None` when it has gone out.
+/// Memory is reserved before it is used; nobody waits for some while holding some.
+async fn read_file(ticket: &Ticket, params: ReadFileParams, tools: &Tools) -> Option<Reply> {
+    let place = Arc::clone(&tools.large).acquire_owned().await.ok();
+    // Small reservations do not wait, so that no file need be visited twice for them.
+    let mut room = if tools.memory.limit().is_some() { SMALL_FILE } else { WHOLE_FILE };
+    let mut memory = for_answer(room, &tools.memory).await;
+    let mut read = tools.files.begin_to_read(params, room).await;
+    let outcome = loop {
+        let file = match read {
+            Ok(Read::Whole(content)) => break Ok(content),
+            Ok(Read::Larger(file)) => file,
+            Err(error) => break Err(error),
+        };
+        drop(memory.take());
+        if file.size() > WHOLE_FILE {
+            let _memory = for_answer(parts::HELD_BYTES, &tools.memory).await;
+            return parts::answer(ticket, file, &tools.announce).await.map(Reply::from);
         }
-        Err(error) => (Err(error), None),
-    }
-}
-
-/// Reads what has grown meanwhile again, with what the largest file takes. Nobody waits for memory while holding some.
-async fn read_reserved(
-    mut file: Opened,
-    mut room: u64,
-    memory: &Arc<MemoryBudget>,
-) -> (Result<ReadFileResponse, FsError>, Option<Held>) {
-    loop {
-        let held = for_answer(room, memory).await;
-        match file.read(room).await {
-            Ok(Read::Whole(content)) => return (Ok(content), held),
-            Ok(Read::Larger(larger)) => (file, room) = (larger, READ_FILE_LIMIT),
-            Err(error) => return (Err(error), held),
-        }
-    }
+        // One that does not say its size, or has grown, may be as large as any.
+        room = if file.size() > room { file.size() } else { READ_FILE_LIMIT };
+        memory = for_answer(room, &tools.memory).await;
+        read = file.read(room).await;
+    };
+    let size = outcome.as_ref().map_or(0, |content| content.data_base64.as_slice().len());
+    let text = encode_sized(ticket, outcome, size, answers::file).await;
+    Some(Reply { _room: place, memory, ..Reply::from(text) })
 }
 
 fn encode<R: serde::Serialize, E: IntoErrorObject>(ticket: &Ticket, outcome: Result<R, E>) -> Reply {
@@ -379,9 +378,9 @@ pub(super) async fn start(
         match session.start(params, origin).await {
             Ok(started) => {
                 ticket.started(&started.result);
-                (answers::success(&ticket, &started.result).into(), Some(started))
+                (Some(answers::success(&ticket, &started.result).into()), Some(started))
             }
-            Err(error) => (answers::failure(&ticket, &error.into_error_object()).into(), None),
+            Err(error) => (Some(answers::failure(&ticket, &error.into_error_object()).into()), None),
         }
     };
     let (reply, started) = guarded(&ticket, work).await;
@@ -416,7 +415,7 @@ pub(super) async fn read(
     } else {
         answers::read(&ticket, &outcome)
     };
-    Done { reply: Reply { text, _room: room, memory, _body: None }, kind: DoneKind::Wait }
+    Done { reply: Some(Reply { text, _room: room, memory, _body: None }), kind: DoneKind::Wait }
 }
 
 /// Waits until a write has found room.
@@ -426,7 +425,8 @@ pub(super) async fn write(
     place: Place,
 ) -> Done {
     let status = answer.await.unwrap_or(WriteStatus::StdinClosed);
-    Done { reply: answers::success(&ticket, &WriteResponse { status }).into(), kind: DoneKind::Work(place) }
+    let reply = answers::success(&ticket, &WriteResponse { status }).into();
+    Done { reply: Some(reply), kind: DoneKind::Work(place) }
 }
 
 /// Makes an HTTP request, and takes the body whole unless it is to be streamed.
@@ -441,12 +441,12 @@ pub(super) async fn http(ticket: Ticket, params: RequestParams, tools: Arc<Tools
                         headers: response.headers,
                         body: Vec::new().into(),
                     };
-                    (answers::success(&ticket, &head).into(), Some(response.body))
+                    (Some(answers::success(&ticket, &head).into()), Some(response.body))
                 }
-                Err(error) => (answers::failure(&ticket, &error.into_error_object()).into(), None),
+                Err(error) => (Some(answers::failure(&ticket, &error.into_error_object()).into()), None),
             }
         } else {
-            (whole_response(&ticket, params, &tools).await, None)
+            (Some(whole_response(&ticket, params, &tools).await), None)
         }
     };
     let (reply, body) = guarded(&ticket, work).await;

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
+use test_case::test_case;
 
-use crate::support::{Client, Daemon, LIMIT, Start, eventually, uri, work_dir};
+use crate::support::{Client, Daemon, LIMIT, Start, eventually, unbase64, uri, work_dir};
 
 const MIB: u64 = 1 << 20;
 const BUDGET: u64 = 8 * MIB;
@@ -26,15 +27,73 @@ fn length(answer: &Value) -> usize {
     answer["dataBase64"].as_str().unwrap().len()
 }
 
+/// A process of this client that has written so much and is over; the params of a call that reads all of it.
+async fn written(client: &Client, bytes: u64) -> Value {
+    let start = Start::sh(&format!("head -c {bytes} /dev/zero"));
+    client.run(&start).await;
+    client.forget(&start.id());
+    json!({"processId": start.id(), "afterSeq": 0, "maxBytes": bytes})
+}
+
+fn output(answer: &Value) -> usize {
+    answer["chunks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|chunk| unbase64(chunk["chunk"].as_str().unwrap()).len())
+        .sum()
+}
+
 /// Forty answers of 21 MiB, to clients that do not read, would be most of a gigabyte.
 #[tokio::test]
 async fn many_large_answers_at_once_take_turns() {
     const CONNECTIONS: usize = 20;
-    const FILE: u64 = 16 * MIB;
+    const OUTPUT: u64 = 12 * MIB;
     let daemon = budgeted().start().await;
+    let holder = daemon.client().await;
+    let params = written(&holder, OUTPUT).await;
+    let session = holder.session_id();
+    let mut clients = join_all((0..CONNECTIONS).map(|_| Client::observe(daemon.url(), &session))).await;
+    let before = daemon.resident();
+    let mut asked = Vec::new();
+    for client in &clients {
+        client.pause(true);
+        asked.push([
+            client.send("process/read", params.clone()).await,
+            client.send("process/read", params.clone()).await,
+        ]);
+    }
+    // What may be held, one reservation for a page and its answer, and what the transport has of one.
+    let most = before + BUDGET + OUTPUT * 7 / 3 + 48 * MIB;
+    let until = Instant::now() + Duration::from_secs(2);
+    let mut highest = 0;
+    while Instant::now() < until {
+        highest = highest.max(daemon.resident());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(highest > before + OUTPUT, "at least one was read: {highest}");
+    assert!(highest < most, "{} MiB of at most {}", highest / MIB, most / MIB);
+    // Nobody else is held up, and who reads gets the answers in the end.
+    assert!(daemon.client().await.round_trip().await < Duration::from_secs(1));
+    for client in clients.drain(1..) {
+        client.abort().await;
+    }
+    clients[0].pause(false);
+    for id in asked.swap_remove(0) {
+        assert_eq!(output(&clients[0].answer(id).await.unwrap()) as u64, OUTPUT);
+    }
+}
+
+/// Forty files of 16 MiB, to clients that do not read: each in parts, of which few are in memory.
+#[test_case(budgeted(); "with a limit of memory")]
+#[test_case(Daemon::setup(); "without")]
+#[tokio::test]
+async fn large_files_are_never_in_memory(setup: crate::support::daemon::Setup) {
+    const CONNECTIONS: usize = 20;
+    let daemon = setup.start().await;
     let place = work_dir();
-    let params = file(place.path(), FILE);
-    let mut clients = join_all((0..CONNECTIONS).map(|_| daemon.client())).await;
+    let params = file(place.path(), 16 * MIB);
+    let clients = join_all((0..CONNECTIONS).map(|_| daemon.client())).await;
     let before = daemon.resident();
     let mut asked = Vec::new();
     for client in &clients {
@@ -44,24 +103,18 @@ async fn many_large_answers_at_once_take_turns() {
             client.send("fs/readFile", params.clone()).await,
         ]);
     }
-    // What may be held, one reservation for a file and its answer, and what the transport has of one.
-    let most = before + BUDGET + FILE * 7 / 3 + 48 * MIB;
-    let until = Instant::now() + Duration::from_secs(2);
-    let mut highest = 0;
+    assert!(daemon.client().await.round_trip().await < Duration::from_secs(1));
+    let until = Instant::now() + Duration::from_secs(1);
     while Instant::now() < until {
-        highest = highest.max(daemon.resident());
+        let more = daemon.resident().saturating_sub(before);
+        assert!(more < CONNECTIONS as u64 * 4 * MIB, "{} MiB", more / MIB);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert!(highest > before + FILE, "at least one was read: {highest}");
-    assert!(highest < most, "{} MiB of at most {}", highest / MIB, most / MIB);
-    // Nobody else is held up, and who reads gets the answers in the end.
-    assert!(daemon.client().await.round_trip().await < Duration::from_secs(1));
-    for client in clients.drain(1..) {
-        client.abort().await;
-    }
-    clients[0].pause(false);
-    for id in asked.swap_remove(0) {
-        assert_eq!(length(&clients[0].answer(id).await.unwrap()), (16_usize << 20).div_ceil(3) * 4);
+    clients.iter().for_each(|client| client.pause(false));
+    for (client, asked) in clients.iter().zip(asked) {
+        for id in asked {
+            assert_eq!(length(&client.answer(id).await.unwrap()), (16_usize << 20).div_ceil(3) * 4);
+        }
     }
 }
 
@@ -88,9 +141,11 @@ async fn news_need_no_memory_for_what_is_old() {
         assert!(began.elapsed() < LIMIT, "it has not written");
     }
     // Somebody who does not read holds so much that all of the old output would not fit beside it.
-    let (slow, place, before) = (daemon.client().await, work_dir(), daemon.resident());
+    let slow = daemon.client().await;
+    let page = written(&slow, 24 * MIB).await;
+    let before = daemon.resident();
     slow.pause(true);
-    let asked = slow.send("fs/readFile", file(place.path(), 24 * MIB)).await;
+    let asked = slow.send("process/read", page).await;
     eventually("it holds its answer", LIMIT, || daemon.resident() > before + 24 * MIB).await;
     let end = json!({"processId": id, "afterSeq": u32::MAX});
     let last = client.ok("process/read", end).await["nextSeq"].as_u64().unwrap() - 1;
@@ -106,9 +161,9 @@ async fn news_need_no_memory_for_what_is_old() {
 /// A client that does not read its answer of 32 MiB.
 async fn filled(daemon: &Daemon, client: &Client) -> (Client, i64) {
     let slow = daemon.client().await;
-    let place = work_dir();
+    let page = written(&slow, 24 * MIB).await;
     slow.pause(true);
-    let asked = slow.send("fs/readFile", file(place.path(), 24 * MIB)).await;
+    let asked = slow.send("process/read", page).await;
     let before = Instant::now();
     loop {
         let probe = Start::sh("true");
@@ -158,7 +213,7 @@ async fn who_does_not_read_holds_up_nobodys_small_answers() {
     let read = client.ok("process/read", json!({"processId": "printed", "afterSeq": 0})).await;
     assert_eq!(read["exited"], true);
     slow.pause(false);
-    assert_eq!(length(&slow.answer(asked).await.unwrap()), 32 << 20);
+    assert_eq!(output(&slow.answer(asked).await.unwrap()), 24 << 20);
 }
 
 /// Many processes that nobody reads the output of.
