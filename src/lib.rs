@@ -19,6 +19,7 @@ pub mod http_request;
 pub mod local;
 pub mod memory;
 pub mod network;
+pub mod openrpc;
 pub mod outbound;
 pub mod path_uri;
 pub mod policy;
