@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import selectors
 import sys
+import time
 
 from server import Client, Server, is_answer, is_close, timed
 
@@ -20,26 +21,22 @@ def all_rows(program, largest):
         ("finished processes", finished_processes, [*SIZES, 10_000]),
         ("floods", floods, FLOODS),
     ]
-    return [
-        row(program, kind, fill, size)
-        for kind, fill, sizes in cases
-        for size in sizes
-        if size <= largest
-    ]
+    rows = []
+    for kind, fill, sizes in cases:
+        for size in filter(lambda size: size <= largest, sizes):
+            print(f"{kind}: {size}", file=sys.stderr)
+            with Server(program) as server:
+                rows.append({"of": kind, "size": size} | row(server, fill, size))
+    return rows
 
 
-def row(program, kind, fill, size):
-    print(f"{kind}: {size}", file=sys.stderr)
-    with Server(program) as server:
-        client = Client(server.url)
-        # So that nothing which is done once is counted.
-        latencies(client)
-        before = server.resident_kib()
-        with fill(server, size):
-            beside = {"of": kind, "size": size, "residentKib": server.resident_kib()}
-            if kind != "floods":
-                beside["kibEach"] = round((beside["residentKib"] - before) / size, 2)
-            return beside | latencies(client)
+def row(server, fill, size):
+    """The latencies of a session beside what `fill` adds, which yields what else is to be known of it."""
+    client = Client(server.url)
+    # So that nothing which is done once is counted.
+    latencies(client)
+    with fill(server, size) as others:
+        return latencies(client) | others()
 
 
 def latencies(client):
@@ -55,8 +52,9 @@ def latencies(client):
 @contextlib.contextmanager
 def sessions(server, size):
     """Idle ones, each with its connection."""
+    before = server.resident_kib()
     clients = [Client(server.url) for _ in range(size)]
-    yield
+    yield memory(server, size, before)
     for client in clients:
         client.socket.close()
 
@@ -64,37 +62,43 @@ def sessions(server, size):
 @contextlib.contextmanager
 def live_processes(server, size):
     """They sleep."""
-    client = Client(server.url)
+    client, before = Client(server.url), server.resident_kib()
     client.start_many(size, is_answer, "/bin/sleep", "1000")
-    yield
+    yield memory(server, size, before)
     client.socket.close()
 
 
 @contextlib.contextmanager
 def finished_processes(server, size):
     """They have closed; their records are kept for a while."""
-    client = Client(server.url)
+    client, before = Client(server.url), server.resident_kib()
     client.start_many(size, is_close, "/bin/true")
-    yield
+    yield memory(server, size, before)
     client.socket.close()
+
+
+def memory(server, size, before):
+    """What is resident now, which is before anything else is measured."""
+    resident = server.resident_kib()
+    figures = {"residentKib": resident, "kibEach": round((resident - before) / size, 2)}
+    return lambda: figures
 
 
 @contextlib.contextmanager
 def floods(server, size):
     """Sessions with a process that writes without a pause, and clients that read without one."""
-    ready, reader = multiprocessing.Event(), None
-    if size:
-        reader = multiprocessing.Process(target=read_floods, args=(server.url, size, ready), daemon=True)
-        reader.start()
-        ready.wait()
-    yield
-    if reader:
-        reader.kill()
-        reader.join()
+    ready, read = multiprocessing.Event(), multiprocessing.Value("Q", 0)
+    reader = multiprocessing.Process(target=read_floods, args=(server.url, size, ready, read), daemon=True)
+    reader.start()
+    ready.wait()
+    began, before = time.monotonic(), read.value
+    yield lambda: {"floodMibPerS": round((read.value - before) / (1 << 20) / (time.monotonic() - began), 1)}
+    reader.kill()
+    reader.join()
 
 
-def read_floods(url, size, ready):
-    """In a process of its own, so that reading holds up nothing that is measured."""
+def read_floods(url, size, ready, read):
+    """In a process of its own, so that reading holds up nothing that is measured. Counts bytes on the wire."""
     selector = selectors.DefaultSelector()
     for _ in range(size):
         client = Client(url)
@@ -105,4 +109,4 @@ def read_floods(url, size, ready):
     room = bytearray(1 << 20)
     while True:
         for key, _ in selector.select():
-            key.fileobj.recv_into(room)
+            read.value += key.fileobj.recv_into(room)

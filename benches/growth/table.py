@@ -5,6 +5,7 @@ COLUMNS = [
     ("number", "size"),
     ("resident MiB", "residentKib"),
     ("KiB each", "kibEach"),
+    ("MiB/s", "floodMibPerS"),
     ("call p50 µs", "callP50Us"),
     ("p99", "callP99Us"),
     ("start p50 µs", "startP50Us"),
@@ -21,6 +22,6 @@ def markdown(figures):
 
 def cell(row, key):
     if key == "residentKib":
-        return f"{row[key] / 1024:.1f}"
+        return f"{row[key] / 1024:.1f}" if key in row else ""
     value = row.get(key, "")
     return f"{value:,.0f}" if isinstance(value, float) and key != "kibEach" else str(value)
