@@ -47,14 +47,14 @@ fn append_and_take(bencher: Bencher, size: usize) {
 
 /// A page from the middle of what is retained.
 #[divan::bench(args = [1, 16, 128])]
-fn read(bencher: Bencher, chunks: u64) {
-    const SIZE: u64 = 4 << 10;
+fn read(bencher: Bencher, chunks: usize) {
+    const SIZE: usize = 4 << 10;
     let (log, feed) = watched();
     for _ in 0..PIECES {
-        log.append(&[b'x'; SIZE as usize]);
+        log.append(&[b'x'; SIZE]);
         log.log().take(&feed, usize::MAX);
     }
     bencher
         .counter(BytesCount::new(chunks * SIZE))
-        .bench(|| log.log().page(black_box(64), black_box(chunks * SIZE)));
+        .bench(|| log.log().page(black_box(64), black_box((chunks * SIZE) as u64)));
 }

@@ -9,6 +9,7 @@ mod client;
 mod served;
 
 use std::process::ExitCode;
+use std::sync::mpsc::sync_channel;
 
 use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Trial::test("process_read", process_read),
         Trial::test("write_and_its_echo", write_and_its_echo),
         Trial::test("output_of_a_chatty_process", output_of_a_chatty_process),
+        Trial::test("more_is_noticed_and_much_less_as_well", more_is_noticed_and_much_less_as_well),
     ];
     // What is counted is of the whole process.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
@@ -94,7 +96,30 @@ fn write_and_its_echo() -> Outcome {
 fn output_of_a_chatty_process() -> Outcome {
     let mut served = Served::start();
     served.start_process(&["yes"]);
-    bounded(9.5, &vec![(); WARM_UP + COUNTED], |()| assert!(is_output(served.client.receive())))
+    bounded(9.5, &[(); WARM_UP + COUNTED], |()| assert!(is_output(served.client.receive())))
+}
+
+fn more_is_noticed_and_much_less_as_well() -> Outcome {
+    let with_bound = |bound| {
+        // By another thread, as the server does it.
+        let (ask, asked) = sync_channel(0);
+        let (answer, answered) = sync_channel(0);
+        let worker = std::thread::spawn(move || {
+            while asked.recv().is_ok() {
+                answer.send([[1]; 3].map(|content| content.to_vec())).unwrap();
+            }
+        });
+        let outcome = bounded(bound, &[(); WARM_UP + COUNTED], |()| {
+            ask.send(()).unwrap();
+            assert_eq!(answered.recv().unwrap().len(), 3);
+        });
+        drop(ask);
+        worker.join().unwrap();
+        outcome
+    };
+    assert!(with_bound(2.9).is_err());
+    assert!(with_bound(6.1).is_err());
+    with_bound(3.9)
 }
 
 fn requests(method: &str, params: impl Fn(usize) -> Value) -> Vec<Vec<u8>> {
