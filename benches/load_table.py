@@ -100,8 +100,8 @@ def main():
     file, command = sys.argv[1:]
     with open(file) as text:
         scenarios = {each["scenario"]: each for each in map(json.loads, text)}
-    other = next(each["vs"] for each in scenarios.values())
-    print(f"Against `{other}`: `{command}`. {machine.described()}\n")
+    first = next(iter(scenarios.values()))
+    print(f"Against `{first['vs']}`: `{command}`. {machine.described(first['server'])}\n")
     print("| scenario | variant | figure | this server | other | ratio (least..most) |")
     print("| --- | --- | --- | ---: | ---: | ---: |")
     print(*lines(scenarios), sep="\n")

@@ -22,7 +22,7 @@ const ROWS: &[&[Module]] = &[
         ("backend", &["path_uri", "protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
-    &[("spawn", &[]), ("outbound", &[])],
+    &[("spawn", &["protocol"]), ("outbound", &[])],
     &[("sandbox", &["spawn", "policy", "protocol"]), ("doctor", &["sandbox", "spawn", "protocol"])],
     &[
         ("process", &["sandbox", "spawn", "memory", "protocol"]),
@@ -31,7 +31,7 @@ const ROWS: &[&[Module]] = &[
         ("environment_config", &["fsops", "protocol", "path_uri"]),
         ("snapshot", &["process", "sandbox", "spawn", "protocol"]),
     ],
-    &[("network", &["process", "policy", "protocol"])],
+    &[("network", &["outbound", "policy", "protocol"])],
     &[
         (
             "session",

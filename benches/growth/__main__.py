@@ -29,8 +29,9 @@ def main():
     arguments = parser.parse_args()
 
     began = time.monotonic()
-    rows = measure.all_rows(os.path.abspath(arguments.program), arguments.largest)
-    figures = {"taken": machine.described(), "rows": rows}
+    program = os.path.abspath(arguments.program)
+    rows = measure.all_rows(program, arguments.largest)
+    figures = {"taken": machine.described(program), "rows": rows}
     arguments.directory.mkdir(parents=True, exist_ok=True)
     (arguments.directory / "growth.json").write_text(json.dumps(figures, indent=1) + "\n")
     plot.write_all(rows, arguments.directory)

@@ -11,7 +11,7 @@ use exec_server::policy::{Files, Policy, Surroundings};
 use exec_server::process::env::Pattern;
 use exec_server::protocol::code;
 use exec_server::protocol::envelope::{Message, OutgoingRequest, RequestId};
-use exec_server::protocol::network::{DomainAccess, ProxyMode, ProxySettings};
+use exec_server::protocol::network::{DomainAccess, ProxySettings};
 use exec_server::protocol::salvage;
 use exec_server::protocol::sandbox::SandboxContext;
 use serde_json::Value;
@@ -149,19 +149,9 @@ pub fn egress(input: &[u8]) {
 
 fn egress_rules(domains: &[(&str, DomainAccess)], allow_local_binding: bool) -> EgressRules {
     let settings = ProxySettings {
-        enabled: true,
-        enable_socks5: true,
-        enable_socks5_udp: true,
-        allow_upstream_proxy: false,
-        dangerously_allow_all_unix_sockets: false,
-        mode: ProxyMode::Full,
         domains: Some(domains.iter().map(|(text, access)| ((*text).to_owned(), *access)).collect()),
-        unix_sockets: None,
         allow_local_binding,
-        review_domains: Vec::new(),
-        transparent_tcp: false,
-        credential_masking: false,
-        credential_providers: std::collections::BTreeMap::new(),
+        ..ProxySettings::closed()
     };
     match EgressRules::new(&settings) {
         Ok(rules) => rules,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 
 use crate::config::{CgroupChoice, Config};
-use crate::protocol::limits::{ProcessLimit, ProcessLimits};
+use crate::protocol::limits::ProcessLimits;
 use crate::session::{LimitHost, LimitPolicy};
 use crate::spawn::cgroup::{Controller, Hierarchy, Home};
 
@@ -47,19 +47,24 @@ fn with(groups: Arc<Hierarchy>) -> LimitHost {
 
 fn default_limits(config: &Config) -> ProcessLimits {
     let keys = &config.limits_default;
-    limits([keys.memory_bytes, keys.processes, keys.cpu_ms, keys.wall_ms, keys.output_bytes, keys.open_files])
+    ProcessLimits {
+        memory_bytes: keys.memory_bytes,
+        processes: keys.processes,
+        cpu_ms: keys.cpu_ms,
+        wall_ms: keys.wall_ms,
+        output_bytes: keys.output_bytes,
+        open_files: keys.open_files,
+    }
 }
 
 fn max_limits(config: &Config) -> ProcessLimits {
     let keys = &config.limits_max;
-    limits([keys.memory_bytes, keys.processes, keys.cpu_ms, keys.wall_ms, keys.output_bytes, keys.open_files])
-}
-
-/// Values in the order of [`ProcessLimit::ALL`].
-fn limits(values: [Option<u64>; 6]) -> ProcessLimits {
-    let mut limits = ProcessLimits::default();
-    for (limit, value) in ProcessLimit::ALL.into_iter().zip(values) {
-        limits.set(limit, value);
+    ProcessLimits {
+        memory_bytes: keys.memory_bytes,
+        processes: keys.processes,
+        cpu_ms: keys.cpu_ms,
+        wall_ms: keys.wall_ms,
+        output_bytes: keys.output_bytes,
+        open_files: keys.open_files,
     }
-    limits
 }

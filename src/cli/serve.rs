@@ -71,8 +71,10 @@ impl Daemon {
         } else {
             self.serve(manager, shutdown, reloads).await
         };
-        // The last entries are those of the end.
-        tokio::task::spawn_blocking(move || audit.flush(LAST_ENTRIES)).await?;
+        // The last entries are those of the end. Nobody can be told that the log is stuck but those who miss them: it may
+        // be the same stream that errors go to.
+        let flushing = tokio::task::spawn_blocking(move || audit.flush(LAST_ENTRIES));
+        let _ = tokio::time::timeout(LAST_ENTRIES, flushing).await;
         outcome
     }
 

@@ -258,8 +258,8 @@ schema! {
 
     /// The proxies of starts with managed networking.
     network: NetworkConfig {
-        /// The proxy of a run without a sandbox closes connections that come from outside its process tree. Those of
-        /// sandboxed runs always do.
+        /// The proxy of a run without a sandbox closes connections that come from outside its process tree, and carries no
+        /// datagrams, which do not show where they come from. Those of sandboxed runs always do so.
         check_peer: bool = false;
         /// Connections that one proxy holds at a time; more wait.
         max_connections: NonZeroUsize = count(512);

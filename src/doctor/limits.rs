@@ -1,55 +1,52 @@
 //! Which limits a run can be held to here.
 
-use std::path::{Path, PathBuf};
-
 use super::surroundings::{Container, Surroundings};
 use super::{Check, Status};
-use crate::spawn::cgroup::{self, Controller, Home};
+use crate::protocol::limits::ProcessLimit;
+use crate::spawn::cgroup::{self, Home, Need, Survey};
 
 const NAME: &str = "process limits";
-/// Those that need nothing of the machine.
-const HELD_ANYWHERE: &str = "wallMs, outputBytes, openFiles";
 
 /// Looks where a server with this choice would make cgroups; makes none.
 pub(super) fn check(choice: Result<&Home, &str>, place: &Surroundings) -> Check {
-    let base = choice.map_err(str::to_owned).and_then(cgroup::base);
-    judge(base.map(|base| (cgroup::controllers(&base), base)), place)
+    judge(choice.map_err(str::to_owned).and_then(cgroup::survey), place)
 }
 
-fn judge(found: Result<(Vec<String>, PathBuf), String>, place: &Surroundings) -> Check {
-    let (controllers, base) = match found {
+fn judge(found: Result<Survey, String>, place: &Surroundings) -> Check {
+    let Survey { base, missing } = match found {
         Ok(found) => found,
         Err(reason) => {
             let message = format!(
-                "Runs can be held to {HELD_ANYWHERE}; not to memoryBytes, processes, cpuMs, and they are owned by marks and \
-                 parentage, not by cgroups: {reason}."
+                "Runs can be held to {}; not to {}, and they are owned by marks and parentage, not by cgroups: {reason}.",
+                names(|need| need == Need::Nothing),
+                names(|need| need != Need::Nothing),
             );
             return Check::new(NAME, Status::Info, message).fix(delegation(place));
         }
     };
-    let missing = Controller::ALL.map(|controller| missing(controller, &controllers, &base));
-    let missing: Vec<String> = missing.into_iter().flatten().collect();
-    if missing.is_empty() {
+    let why_not = |need| match need {
+        Need::Controller(controller) => missing.why_not(controller),
+        Need::Nothing | Need::Group => None,
+    };
+    let lacking = ProcessLimit::ALL.into_iter().filter_map(|limit| Some((limit, why_not(Need::of(limit))?)));
+    let lacking: String = lacking.map(|(limit, reason)| format!("; not to {limit}: {reason}")).collect();
+    if lacking.is_empty() {
         let message =
             format!("Each run can have a cgroup of its own in {}, and all limits hold.", base.display());
         return Check::ok(NAME, message);
     }
     let message = format!(
-        "Each run can have a cgroup of its own in {}; they can be held to {HELD_ANYWHERE}, cpuMs{}.",
+        "Each run can have a cgroup of its own in {}; they can be held to {}{lacking}.",
         base.display(),
-        missing.concat()
+        names(|need| why_not(need).is_none()),
     );
     Check::new(NAME, Status::Info, message).fix("Delegate=memory pids in the unit of the service, or cgroup_no_v1=all on the kernel's command line where old hierarchies have them")
 }
 
-fn missing(controller: Controller, controllers: &[String], base: &Path) -> Option<String> {
-    let limit = match controller {
-        Controller::Memory => "memoryBytes",
-        Controller::Pids => "processes",
-    };
-    let name = controller.name();
-    let is_there = controllers.iter().any(|known| known == name);
-    (!is_there).then(|| format!("; not to {limit}: {} has no {name} controller", base.display()))
+/// The limits that take such things.
+fn names(is_meant: impl Fn(Need) -> bool) -> String {
+    let meant = ProcessLimit::ALL.into_iter().filter(|limit| is_meant(Need::of(*limit)));
+    meant.map(ProcessLimit::name).collect::<Vec<_>>().join(", ")
 }
 
 fn delegation(place: &Surroundings) -> &'static str {
@@ -64,24 +61,33 @@ fn delegation(place: &Surroundings) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
-    fn controllers(names: &[&str]) -> Result<(Vec<String>, PathBuf), String> {
-        Ok((names.iter().map(|name| (*name).to_owned()).collect(), "/sys/fs/cgroup/x".into()))
+    /// What is found in a cgroup with these controllers.
+    fn found(controllers: &str) -> Result<Survey, String> {
+        let dir = tempfile::tempdir().unwrap();
+        for file in ["cgroup.procs", "cgroup.subtree_control", "cgroup.events", "cgroup.kill"] {
+            fs::write(dir.path().join(file), "").unwrap();
+        }
+        fs::write(dir.path().join("cgroup.controllers"), controllers).unwrap();
+        cgroup::survey(&Home::At(dir.path().to_owned()))
     }
 
     #[test]
     fn what_cannot_be_enforced_is_named_with_its_reason() {
         let place = Surroundings::default();
-        let all = judge(controllers(&["cpu", "memory", "pids"]), &place);
+        let all = judge(found("cpu memory pids"), &place);
         assert_eq!((all.status, all.fixes.len()), (Status::Ok, 0));
-        let some = judge(controllers(&["memory"]), &place);
+        let some = judge(found("memory"), &place);
         assert!(
-            some.message.contains("cpuMs; not to processes: /sys/fs/cgroup/x has no pids controller"),
-            "{some:?}"
+            some.message
+                .contains("held to memoryBytes, cpuMs, wallMs, outputBytes, openFiles; not to processes: /")
         );
+        assert!(some.message.ends_with(" has no pids controller."), "{some:?}");
         let none = judge(Err("no cgroup v2".to_owned()), &place);
-        assert!(none.message.contains("not to memoryBytes, processes, cpuMs"), "{none:?}");
+        assert!(none.message.contains("not to memoryBytes, processes, cpuMs,"), "{none:?}");
         assert!(
             none.message.ends_with("no cgroup v2.") && none.fixes[0].contains("Delegate=yes"),
             "{none:?}"

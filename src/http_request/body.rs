@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::error::{FailureKind, HttpError, chain};
 use super::permission::Permission;
-use crate::memory::{Held, MemoryBudget};
+use crate::memory::{Held, MemoryBudget, with_base64};
 
 /// A body that is taken whole and exceeds this needs room among the large ones.
 const SMALL_BODY: usize = 1 << 20;
@@ -54,14 +54,9 @@ impl Room {
     /// Waits for room for a body of at most so many bytes; none when the connection is over.
     async fn take(&self, bytes: u64) -> Option<Taken> {
         let body = Arc::clone(&self.bodies).acquire_owned().await.ok()?;
-        let memory = self.memory.reserve(with_answer(bytes)).await;
+        let memory = self.memory.reserve(with_base64(bytes)).await;
         Some(Taken { _body: body, memory })
     }
-}
-
-/// Bytes, and the base64 of them.
-fn with_answer(bytes: u64) -> usize {
-    usize::try_from(bytes.saturating_mul(7) / 3).unwrap_or(usize::MAX)
 }
 
 /// The body of a response.

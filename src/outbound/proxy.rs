@@ -43,7 +43,7 @@ impl Variables {
     }
 
     /// Finds the proxy of a destination.
-    pub(super) fn matcher(&self) -> Matcher {
+    pub(crate) fn matcher(&self) -> Matcher {
         let text = |url: &Option<Url>| url.as_ref().map(Url::to_string).unwrap_or_default();
         Matcher::builder()
             .http(text(&self.http))
@@ -65,7 +65,7 @@ pub(super) fn is_encrypted(proxy: &Intercept) -> bool {
 }
 
 /// Host and port of a proxy.
-pub(super) fn address(proxy: &Intercept) -> Option<(String, u16)> {
+pub(crate) fn address(proxy: &Intercept) -> Option<(String, u16)> {
     let uri = proxy.uri();
     let default = match uri.scheme_str() {
         Some("https") => 443,

@@ -1,8 +1,8 @@
 //! What the output logs of a server may hold together, and who gives way first when that is too much.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::log::OutputLog;
 use super::spool::SpoolSettings;
@@ -17,8 +17,8 @@ pub struct OutputBudget {
     memory: Arc<MemoryBudget>,
     pub(super) spool: SpoolSettings,
     pub(super) spool_used: AtomicU64,
-    /// Logs of processes that may be written to.
-    open: Mutex<Vec<Weak<OutputLog>>>,
+    /// Logs of processes that may be written to, by their addresses, which are theirs for as long as they are here.
+    open: Mutex<HashMap<usize, Weak<OutputLog>>>,
     /// Logs of closed processes in order of closing: the first to give up spool space.
     closed: Mutex<VecDeque<Weak<OutputLog>>>,
     /// The same, until they have given up memory.
@@ -98,7 +98,9 @@ impl OutputBudget {
         self.memory.release(bytes);
     }
 
-    pub(super) fn under_pressure(&self) -> bool {
+    /// Whether all logs use too much together, or all buffers of the server.
+    #[must_use]
+    pub fn under_pressure(&self) -> bool {
         self.memory_used.load(Ordering::Relaxed) > self.memory_limit || self.memory.is_full()
     }
 
@@ -108,14 +110,20 @@ impl OutputBudget {
     }
 
     pub(super) fn add_open(&self, log: &Arc<OutputLog>) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.len() == open.capacity() {
-            open.retain(|log| log.strong_count() > 0);
-        }
-        open.push(Arc::downgrade(log));
+        self.open().insert(address(log), Arc::downgrade(log));
+    }
+
+    /// The process has closed, or never started.
+    pub(super) fn remove_open(&self, log: &OutputLog) {
+        self.open().remove(&address(log));
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<usize, Weak<OutputLog>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn add_closed(&self, log: &Arc<OutputLog>) {
+        self.remove_open(log);
         for queue in [&self.closed, &self.closed_in_memory] {
             let mut closed = queue.lock().unwrap_or_else(PoisonError::into_inner);
             while closed.front().is_some_and(|log| log.strong_count() == 0) {
@@ -127,18 +135,20 @@ impl OutputBudget {
 
     /// Lets processes give up memory while all use too much together, closed ones first. Blocks on files.
     pub fn relieve(&self) {
+        self.relieve_closed();
+        if self.under_pressure() {
+            let open: Vec<_> = self.open().values().filter_map(Weak::upgrade).collect();
+            open.iter().take_while(|_| self.under_pressure()).for_each(|log| log.spill_some(true));
+        }
+    }
+
+    /// [`Self::relieve`] by closed processes alone.
+    pub(super) fn relieve_closed(&self) {
         while self.under_pressure() {
             let next = self.closed_in_memory.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             match next {
                 Some(log) => log.upgrade().iter().for_each(|log| log.spill_some(true)),
-                None => break,
-            }
-        }
-        if self.under_pressure() {
-            let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let mut open = open.iter().filter_map(Weak::upgrade);
-            while let Some(log) = open.next().filter(|_| self.under_pressure()) {
-                log.spill_some(true);
+                None => return,
             }
         }
     }
@@ -154,4 +164,8 @@ impl OutputBudget {
         }
         None
     }
+}
+
+fn address(log: &OutputLog) -> usize {
+    std::ptr::from_ref(log).addr()
 }

@@ -10,11 +10,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
-use super::ending::end_scope;
+use super::ending::{end_scope, undo};
 use super::handle::{ProcessSpec, StartFailure, execute, output_pipe};
 use super::limits::Terms;
 use crate::sandbox::{Held, Prepared};
-use crate::spawn::tree::Scope;
 use crate::spawn::watched::watched;
 use crate::spawn::{Child, Stdio, Tree};
 
@@ -92,7 +91,7 @@ impl Collected {
             tokio::spawn(async move { tokio::io::copy(&mut stdout, &mut tokio::io::sink()).await });
             tokio::spawn(async move {
                 reap(&child).await;
-                retire(terms, tree).await;
+                terms.retire_later(&tree).await;
                 drop((held, stood_on));
                 let _ = ended.send(());
             });
@@ -112,19 +111,11 @@ impl Drop for Collected {
 }
 
 async fn kill(running: Running) {
-    let pid = running.child.get_ref().pid();
-    let _ = running.child.get_ref().signal_group(rustix::process::Signal::KILL);
-    let Tree { mark, group, .. } = &running.tree;
-    let scope = Scope { group: group.clone(), marks: mark.range(), leaders: vec![pid], ..Scope::default() };
-    end_scope(scope, Duration::ZERO).await;
-    reap(&running.child).await;
-    retire(running.terms, running.tree).await;
-}
-
-async fn retire(terms: Terms, tree: Tree) {
-    if let Some(group) = tree.group {
-        let _ = tokio::task::spawn_blocking(move || terms.retire(group)).await;
-    }
+    let Running { child, terms, tree, .. } = &running;
+    let _ = child.get_ref().signal_group(rustix::process::Signal::KILL);
+    end_scope(tree.scope(child.get_ref().pid()), Duration::ZERO).await;
+    reap(child).await;
+    terms.retire_later(tree).await;
 }
 
 async fn reap(child: &AsyncFd<Arc<Child>>) {
@@ -156,8 +147,7 @@ fn launch(
     match watched(Arc::clone(&child), Interest::READABLE) {
         Ok(child) => Ok(Collected { running: Some(Running { child, stdout, terms, tree, held }) }),
         Err(error) => {
-            child.kill_and_reap();
-            tree.group.into_iter().for_each(|group| terms.retire(group));
+            undo(&child, &terms, &tree);
             Err(no_streams(error))
         }
     }

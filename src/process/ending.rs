@@ -9,8 +9,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::handle::Process;
+use super::limits::Terms;
 use crate::protocol::limits::ProcessLimit;
 use crate::spawn::tree::{Census, Scope, kill_all};
+use crate::spawn::{Child, Tree};
 
 /// Most trees have ended by then, and are spared the look at all processes.
 const AT_ONCE: Duration = Duration::from_millis(20);
@@ -109,13 +111,7 @@ impl Process {
     /// The whole tree, or of it what holds the process's streams.
     fn scope(&self, whole: bool) -> Scope {
         let holding = (!whole).then(|| self.streams.iter().cloned().collect::<HashSet<_>>());
-        Scope {
-            group: self.tree.group.clone(),
-            marks: self.tree.mark.range(),
-            leaders: vec![self.pid()],
-            holding,
-            ..Scope::default()
-        }
+        Scope { holding, ..self.tree.scope(self.pid()) }
     }
 
     async fn see_to_the_end(self: Arc<Self>, mut deadline: watch::Receiver<Instant>, whole: bool) {
@@ -158,7 +154,7 @@ impl Process {
                 return;
             }
             if self.log().status().exit.is_some() {
-                if Census::after_now().await.members(scope).is_empty() {
+                if !lives(scope).await {
                     return;
                 }
                 let _ = timeout_at(until.min(Instant::now() + LOOK_AGAIN), deadline.changed()).await;
@@ -169,10 +165,23 @@ impl Process {
     }
 }
 
+/// Whether anything of a scope is left. Its cgroup says so without a look at all processes, and of what was forked during
+/// one as well; that it is empty says nothing of who has left it on purpose.
+async fn lives(scope: &Scope) -> bool {
+    scope.is_populated() || !Census::after_now().await.members(scope).is_empty()
+}
+
 async fn end_now(scope: Scope) {
-    if !Census::after_now().await.members(&scope).is_empty() {
+    if lives(&scope).await {
         let _ = tokio::task::spawn_blocking(move || kill_all(&scope, KILL_LIMIT)).await;
     }
+}
+
+/// Ends a program that runs already but whose start cannot be completed, with all that came of it. For blocking threads.
+pub(super) fn undo(child: &Child, terms: &Terms, tree: &Tree) {
+    kill_all(&tree.scope(child.pid()), KILL_LIMIT);
+    child.kill_and_reap();
+    terms.retire(tree);
 }
 
 /// Ends everything in a scope: SIGTERM, and after the grace SIGKILL to whatever is left.
@@ -183,9 +192,12 @@ pub async fn end_scope(scope: Scope, grace: Duration) {
             member.signal(Signal::TERM);
             member.signal(Signal::CONT);
         }
-        while Instant::now() < deadline && !Census::after_now().await.members(&scope).is_empty() {
+        while Instant::now() < deadline && lives(&scope).await {
             sleep(LOOK_AGAIN.min(deadline - Instant::now())).await;
         }
     }
     end_now(scope).await;
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::actor::Actor;
 use super::budget::OutputBudget;
-use super::ending::Ending;
+use super::ending::{Ending, undo};
 use super::env::Variables;
 use super::limits::{Terms, Watch, is_out_of_memory};
 use super::log::OutputLog;
@@ -137,16 +137,12 @@ impl Process {
             .map_err(|_| StartFailure::other("the start was interrupted"))??;
         let Launched { child, ends, tree } = launched;
         let child = Arc::new(child);
-        let (terms_then, group) = (terms.clone(), tree.group.clone());
+        let (of_run, tree_of_run) = (terms.clone(), tree.clone());
         match Self::assemble(log, Arc::clone(&child), ends, (terms, tree)) {
             Ok((process, actor)) => Ok((process, actor.confined(held, ends_with_leader))),
             Err(error) => {
-                // The program runs already, and nobody would see its end.
-                let undo = move || {
-                    child.kill_and_reap();
-                    group.into_iter().for_each(|group| terms_then.retire(group));
-                };
-                let _ = tokio::task::spawn_blocking(undo).await;
+                // Nobody would see its end.
+                let _ = tokio::task::spawn_blocking(move || undo(&child, &of_run, &tree_of_run)).await;
                 Err(StartFailure::other(&format!("cannot watch the process: {error}")))
             }
         }
@@ -325,10 +321,7 @@ impl Process {
 
     /// Gives back its cgroup, once nothing is owed to anybody any more.
     pub(super) async fn retire(&self) {
-        if let Some(group) = self.tree.group.clone() {
-            let terms = self.terms.clone();
-            let _ = tokio::task::spawn_blocking(move || terms.retire(group)).await;
-        }
+        self.terms.retire_later(&self.tree).await;
     }
 
     pub(super) fn stdin(&self) -> &Stdin {
@@ -398,14 +391,8 @@ pub(super) fn execute(
     let has_init = sandbox.as_ref().is_some_and(Prepared::has_init);
     let no_group = |error| StartFailure::other(&format!("the process gets no cgroup: {error}"));
     let tree = terms.tree(has_init).map_err(no_group)?;
-    let group = tree.group.clone();
-    match execute_in(spec, stdio, tree.clone(), sandbox) {
-        Ok(child) => Ok((child, tree)),
-        Err(failure) => {
-            group.into_iter().for_each(|group| terms.retire(group));
-            Err(failure)
-        }
-    }
+    let child = execute_in(spec, stdio, tree.clone(), sandbox).inspect_err(|_| terms.retire(&tree))?;
+    Ok((child, tree))
 }
 
 fn execute_in(

@@ -42,19 +42,16 @@ impl Terms {
     /// # Errors
     /// The system's, with the setting; nothing is left then.
     pub(super) fn tree(&self, has_init: bool) -> io::Result<Tree> {
-        let group = self.groups.as_ref().map(|groups| groups.create_run()).transpose()?;
-        if let Some(group) = &group
-            && let Err(error) = self.limit(group, has_init)
-        {
-            self.retire(group.clone());
-            return Err(error);
-        }
-        Ok(Tree {
+        let tree = Tree {
             mark: self.mark,
-            group,
+            group: self.groups.as_ref().map(|groups| groups.create_run()).transpose()?,
             open_files: self.limits.open_files,
             oom_score_adj: self.oom_score_adj,
-        })
+        };
+        if let Some(group) = &tree.group {
+            self.limit(group, has_init).inspect_err(|_| self.retire(&tree))?;
+        }
+        Ok(tree)
     }
 
     fn limit(&self, group: &Group, has_init: bool) -> io::Result<()> {
@@ -73,10 +70,18 @@ impl Terms {
         Ok(())
     }
 
-    /// Gives back the cgroup of a run that is over. For blocking threads.
-    pub(super) fn retire(&self, group: Group) {
-        if let Some(groups) = &self.groups {
-            groups.retire(group);
+    /// Gives back the cgroup of a tree that is over. For blocking threads.
+    pub(super) fn retire(&self, tree: &Tree) {
+        if let (Some(groups), Some(group)) = (&self.groups, &tree.group) {
+            groups.retire(group.clone());
+        }
+    }
+
+    /// [`Self::retire`] on a blocking thread.
+    pub(super) async fn retire_later(&self, tree: &Tree) {
+        if tree.group.is_some() {
+            let (terms, tree) = (self.clone(), tree.clone());
+            let _ = tokio::task::spawn_blocking(move || terms.retire(&tree)).await;
         }
     }
 }
@@ -156,7 +161,7 @@ async fn refused(forks: Option<(Group, AsyncFd<OwnedFd>)>) {
         // Read through the watched descriptor: only that makes the next event one.
         let mut text = [0; 128];
         let _ = rustix::io::pread(&events, &mut text, 0);
-        if group.count(FORKS, "max").is_some_and(|count| count > 0) {
+        if has_refused_forks(&group) {
             return;
         }
         match events.ready(Interest::PRIORITY).await {
@@ -164,6 +169,11 @@ async fn refused(forks: Option<(Group, AsyncFd<OwnedFd>)>) {
             Err(_) => return,
         }
     }
+}
+
+/// Whether a fork was refused for the limit of this cgroup: some kernels count here, too, what one further up has refused.
+fn has_refused_forks(group: &Group) -> bool {
+    group.count(FORKS, "max").is_some_and(|count| count > 0) && group.was_at_max("pids") != Some(false)
 }
 
 /// Whether the kernel has killed processes of a cgroup because its memory was used up.

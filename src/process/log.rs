@@ -298,9 +298,9 @@ impl OutputLog {
     }
 
     /// Moves the oldest chunks from memory to the spool, or drops them where there is none; closed processes give way
-    /// first. Blocks on files.
+    /// first, other running ones do not: their actors do the same. Blocks on files.
     pub(super) fn spill(&self) {
-        self.budget.relieve();
+        self.budget.relieve_closed();
         self.spill_some(false);
     }
 
@@ -428,6 +428,19 @@ impl OutputLog {
         page
     }
 
+    /// How many bytes of output can be read after this number. Where some of them are spooled, all that is retained
+    /// counts.
+    #[must_use]
+    pub fn retained_after(&self, after: u64) -> u64 {
+        let state = self.state();
+        if after < state.spooled_to {
+            return state.written() - state.lost.position();
+        }
+        let newest = state.growing.iter().filter(|(seq, ..)| *seq > after).map(|(.., bytes)| bytes.len());
+        let others = state.chunks.iter().rev().take_while(|chunk| chunk.seq > after);
+        newest.chain(others.map(|chunk| chunk.bytes.len())).sum::<usize>() as u64
+    }
+
     /// Reads chunks back from the spool; like [`Self::page`]. What cannot be read back counts as lost from then on, so
     /// an empty answer means: look at the page again. Blocks on files.
     pub fn read_spool(&self, after: u64, max_bytes: u64) -> Vec<Chunk> {
@@ -521,6 +534,7 @@ impl Drop for OutputLog {
     fn drop(&mut self) {
         let memory = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).memory;
         self.budget.release_memory(memory);
+        self.budget.remove_open(self);
     }
 }
 

@@ -40,6 +40,11 @@ impl LostLedger {
         self.positions.last().map_or(0, |(seq, _)| *seq)
     }
 
+    /// Where the lost output ends.
+    pub(super) fn position(&self) -> u64 {
+        self.positions.last().map_or(0, |(_, position)| *position)
+    }
+
     /// What a reader that has everything up to `after` will never get.
     pub(super) fn after(&self, after: u64) -> Option<LostOutput> {
         let &(last_seq, lost_to) = self.positions.last()?;

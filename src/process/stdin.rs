@@ -118,7 +118,7 @@ struct Inner {
     accepted: RememberedIds,
     refused: Option<String>,
     /// What is queued and what waits, as a part of all there is.
-    memory: Option<Held>,
+    memory: Held,
 }
 
 /// See the module's description.
@@ -131,7 +131,7 @@ pub(super) struct Stdin {
 
 impl Stdin {
     pub(super) fn new(endpoint: Option<Arc<AsyncFd<Endpoint>>>, memory: &Arc<MemoryBudget>) -> Self {
-        let inner = Inner { endpoint, memory: Some(memory.hold(0)), ..Inner::default() };
+        let inner = Inner { endpoint, memory: memory.hold(0), ..Inner::default() };
         Self { inner: Mutex::new(inner), queued: Notify::new() }
     }
 
@@ -239,17 +239,16 @@ impl Inner {
 
     /// Whether a write may be queued: at least one always, so that input goes on.
     fn fits(&self, bytes: usize) -> bool {
-        let is_full = self.memory.as_ref().is_some_and(|memory| memory.budget().is_full());
         self.queue.is_empty()
-            || (!is_full && self.queue.len() < QUEUED_WRITES && self.queued_bytes + bytes <= QUEUED_BYTES)
+            || (!self.memory.is_budget_full()
+                && self.queue.len() < QUEUED_WRITES
+                && self.queued_bytes + bytes <= QUEUED_BYTES)
     }
 
     /// Tells everybody else how much is held here.
     fn count(&mut self) {
         let waiting: usize = self.waiting.iter().map(|waiting| waiting.bytes.len()).sum();
-        if let Some(memory) = &mut self.memory {
-            memory.resize(self.queued_bytes + waiting);
-        }
+        self.memory.resize(self.queued_bytes + waiting);
     }
 
     fn accept(&mut self, id: &str, bytes: Vec<u8>) -> WriteStatus {

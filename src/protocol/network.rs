@@ -119,6 +119,28 @@ pub struct ProxySettings {
     pub credential_providers: BTreeMap<String, Value>,
 }
 
+impl ProxySettings {
+    /// A proxy with every listener, for every method, that lets nothing through: what it is to allow is added.
+    #[must_use]
+    pub fn closed() -> Self {
+        Self {
+            enabled: true,
+            enable_socks5: true,
+            enable_socks5_udp: true,
+            allow_upstream_proxy: false,
+            dangerously_allow_all_unix_sockets: false,
+            mode: ProxyMode::Full,
+            domains: None,
+            unix_sockets: None,
+            allow_local_binding: false,
+            review_domains: Vec::new(),
+            transparent_tcp: false,
+            credential_masking: false,
+            credential_providers: BTreeMap::new(),
+        }
+    }
+}
+
 /// See [`ProxySettings::mode`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

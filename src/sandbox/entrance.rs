@@ -123,6 +123,7 @@ impl Inside {
         let kind = if to.is_ipv4() { SocketKind::Stream4 } else { SocketKind::Stream6 };
         let socket = self.broker.lock().await.socket(kind).await?;
         let stream = TcpSocket::from_std_stream(socket.into()).connect(to).await?;
+        stream.set_nodelay(true)?;
         // The kernel may choose the very port that is asked for, and connect the socket to itself.
         if stream.local_addr()? == to {
             return Err(io::ErrorKind::ConnectionRefused.into());

@@ -119,6 +119,8 @@ impl Backlog<'_> {
                     poll_fn(|cx| self.poll(listener.as_fd(), cx, |cx| listener.poll_accept(cx))).await?;
                 if !listen::is_permitted_peer(&stream)? {
                     tracing::warn!("a connection of another user was refused");
+                    let detail = "a unix socket takes connections of the server's user and of root only";
+                    site.common.refused(Peer::Unix, Refusal::User, &detail);
                     return Ok(None);
                 }
                 let own = || stream.as_fd().try_clone_to_owned().map(Connection::Unix);

@@ -15,6 +15,7 @@ mod stream;
 mod tls;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +53,7 @@ pub struct Server {
     notice: Option<String>,
     is_exposed: bool,
     environment: Vec<(OsString, OsString)>,
+    state_dir: Option<PathBuf>,
     drain: Duration,
     grace: Duration,
     owned: Owned,
@@ -135,6 +137,7 @@ impl Server {
             is_exposed,
             owned: Owned::by(&resources),
             environment: resources.environment,
+            state_dir: config.server.state_dir.clone(),
             drain: config.server.drain_ms,
             grace: config.process.grace_ms,
             _ports: ports,
@@ -166,6 +169,7 @@ impl Server {
             sites: self.sites.iter().map(|(_, site)| Arc::clone(site)).collect(),
             is_exposed: self.is_exposed,
             environment: self.environment.clone(),
+            state_dir: self.state_dir.clone(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! A running server follows its settings, as far as it can.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::SetupError;
@@ -24,6 +25,8 @@ pub struct Reloader {
     pub(super) sites: Vec<Arc<Site>>,
     pub(super) is_exposed: bool,
     pub(super) environment: Vec<(OsString, OsString)>,
+    /// That of the start, where the token is that clients know.
+    pub(super) state_dir: Option<PathBuf>,
 }
 
 impl Reloader {
@@ -33,7 +36,9 @@ impl Reloader {
     /// # Errors
     /// What cannot be followed. Nothing has changed then.
     pub fn follow(&self, settings: &Settings) -> Result<(), ReloadError> {
-        let rules = Rules::new(settings, self.is_exposed, |name| find(&self.environment, name))?;
+        let mut settings = settings.clone();
+        settings.config.server.state_dir.clone_from(&self.state_dir);
+        let rules = Rules::new(&settings, self.is_exposed, |name| find(&self.environment, name))?;
         let has_tls = |site: &Arc<Site>| site.access().tls.is_some();
         if rules.has_tls() != self.sites.iter().any(has_tls) {
             return Err(ReloadError::TlsSwitched);

@@ -156,8 +156,8 @@ impl Executor {
 
     /// Lets output leave memory if all of it is used up.
     pub(super) async fn relieve(&self) {
-        if self.settings.memory.is_full() {
-            let output = self.output();
+        let output = self.output();
+        if output.under_pressure() {
             let _ = tokio::task::spawn_blocking(move || output.relieve()).await;
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Session, StartError};
 use crate::process::Terms;
 use crate::protocol::limits::{ProcessLimit, ProcessLimits};
-use crate::spawn::cgroup::{Controller, Hierarchy};
+use crate::spawn::cgroup::{Hierarchy, Need};
 
 /// The limits of the settings, and what this machine can hold runs to.
 #[derive(Debug, Clone, Default)]
@@ -45,19 +45,11 @@ impl LimitHost {
     }
 
     /// Why a whole tree cannot be held to a limit; `None` if it can.
-    ///
-    /// Resource limits are no way out: those of memory and processor time count each process alone, that of processes
-    /// counts all of the user's.
     fn why_not(&self, limit: ProcessLimit) -> Option<&str> {
-        let controller = match limit {
-            ProcessLimit::WallMs | ProcessLimit::OutputBytes | ProcessLimit::OpenFiles => return None,
-            ProcessLimit::MemoryBytes => Some(Controller::Memory),
-            ProcessLimit::Processes => Some(Controller::Pids),
-            ProcessLimit::CpuMs => None,
-        };
-        match &self.0 {
-            Err(reason) => Some(reason),
-            Ok(groups) => controller.and_then(|controller| groups.why_not(controller)),
+        match (Need::of(limit), &self.0) {
+            (Need::Nothing, _) | (Need::Group, Ok(_)) => None,
+            (Need::Controller(controller), Ok(groups)) => groups.why_not(controller),
+            (Need::Group | Need::Controller(_), Err(reason)) => Some(reason),
         }
     }
 }

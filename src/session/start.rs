@@ -88,10 +88,7 @@ impl Session {
         origin: ConnectionId,
     ) -> Result<Started, StartError> {
         let outcome = self.begin(params, origin).await;
-        if let Err(error) = &outcome {
-            record::not_started(&self.executor, error);
-        }
-        outcome
+        outcome.inspect_err(|error| record::not_started(&self.executor, error))
     }
 
     async fn begin(
@@ -133,17 +130,22 @@ impl Session {
         if !matches!(self.table().get(&params.exec.process_id), Some(Entry::Present { .. })) {
             return None;
         }
-        if let Err(error) = self.check(params) {
-            return Some(Err(error));
-        }
+        let outcome = self.repeat(params, origin).transpose()?;
+        Some(outcome.inspect_err(|error| record::not_started(&self.executor, error)))
+    }
+
+    fn repeat(
+        self: &Arc<Self>,
+        params: &StartParams,
+        origin: ConnectionId,
+    ) -> Result<Option<Started>, StartError> {
+        self.check(params)?;
         let request = Request::of(params, origin);
-        match existing(&self.table(), &params.exec.process_id, &request) {
-            Ok(Some(Existing::Present(process, given))) => {
-                Some(Ok(self.already_started(params, given, process)))
-            }
-            Ok(Some(Existing::Starting) | None) => None,
-            Err(error) => Some(Err(error)),
-        }
+        let existing = existing(&self.table(), &params.exec.process_id, &request)?;
+        Ok(match existing {
+            Some(Existing::Present(process, given)) => Some(self.already_started(params, given, process)),
+            Some(Existing::Starting) | None => None,
+        })
     }
 
     /// The limits of a start that can be right.

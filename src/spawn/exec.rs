@@ -23,7 +23,7 @@ use super::isolation::{Isolation, Prepared};
 use super::limits::{become_a_victim, limit_open_files, set_mark};
 use super::mark::RunMark;
 use super::reaper;
-use super::tree::signal_group;
+use super::tree::{Scope, signal_group};
 
 /// A program, ready to execute.
 #[derive(Debug)]
@@ -64,6 +64,13 @@ impl Tree {
     #[must_use]
     pub fn none() -> Self {
         Self { mark: RunMark::none(), group: None, open_files: None, oom_score_adj: 0 }
+    }
+
+    /// Everything that came of a child with this process id.
+    #[must_use]
+    pub fn scope(&self, leader: i32) -> Scope {
+        let group = self.group.clone();
+        Scope { group, marks: self.mark.range(), leaders: vec![leader], ..Scope::default() }
     }
 }
 
@@ -296,10 +303,19 @@ fn clone_into(job: &mut Job, namespaces: c_int, group: Option<&Group>) -> Result
         }
         made => made,
     }
-    .map_err(|errno| {
-        let stage = if namespaces == 0 { SpawnStage::Clone } else { SpawnStage::Isolation };
-        SpawnError::os(stage, errno)
-    })
+    .map_err(|errno| SpawnError::os(stage_of_clone(errno, namespaces, group.is_some()), errno))
+}
+
+/// What a clone was refused for.
+fn stage_of_clone(errno: c_int, namespaces: c_int, in_group: bool) -> SpawnStage {
+    match errno {
+        // Threaded, not to be reached from here, handing on controllers, or gone.
+        libc::EOPNOTSUPP | libc::EACCES | libc::ENOENT | libc::EBUSY | libc::ENODEV if in_group => {
+            SpawnStage::Group
+        }
+        _ if namespaces == 0 => SpawnStage::Clone,
+        _ => SpawnStage::Isolation,
+    }
 }
 
 fn clone_once(

@@ -35,6 +35,24 @@ pub struct Scope {
     pub holding: Option<HashSet<Stream>>,
 }
 
+impl Scope {
+    /// The cgroup, where all of it is meant.
+    fn whole_group(&self) -> Option<&Group> {
+        self.group.as_ref().filter(|_| self.holding.is_none())
+    }
+
+    /// Whether anything lives in the cgroup, where all of it is meant. Waits for nothing.
+    #[must_use]
+    pub fn is_populated(&self) -> bool {
+        self.whole_group().is_some_and(Group::is_populated)
+    }
+
+    /// Kills what lives in the cgroup; true if it dies of that by itself.
+    fn kill_group(&self) -> bool {
+        self.is_populated() && self.whole_group().is_some_and(Group::kill)
+    }
+}
+
 /// A pipe, a socket or a terminal, by what `/proc/PID/fd` calls it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Stream(pub String);
@@ -174,24 +192,27 @@ impl Census {
 
 /// Kills until nobody is left, or the time is over. Blocks.
 ///
-/// One pass is not enough: a member may have forked while the list was being made.
+/// One pass is not enough: a member may have forked while the list was being made. While a cgroup does the killing, no
+/// list is made.
 pub fn kill_all(scope: &Scope, limit: Duration) {
     let deadline = Instant::now() + limit;
     let mut pause = Duration::from_millis(1);
     loop {
-        if let (Some(group), None) = (&scope.group, &scope.holding) {
-            group.kill();
-        }
-        let members = Census::take().members(scope);
-        for member in &members {
-            member.signal(Signal::KILL);
-        }
-        if members.is_empty() || Instant::now() >= deadline {
+        let is_last = Instant::now() >= deadline;
+        let is_left = (scope.kill_group() && !is_last) || kill_members(scope) || scope.is_populated();
+        if is_last || !is_left {
             return;
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));
     }
+}
+
+/// Kills the members that one look finds; false if there are none.
+fn kill_members(scope: &Scope) -> bool {
+    let members = Census::take().members(scope);
+    members.iter().for_each(|member| member.signal(Signal::KILL));
+    !members.is_empty()
 }
 
 /// Sends a signal to one process group.

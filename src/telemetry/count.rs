@@ -64,26 +64,46 @@ impl<L: Label> Counters<L> {
     }
 }
 
-/// Upper bounds of the buckets of every [`Histogram`], in seconds, ascending.
-pub const DURATION_BOUNDS: [f64; 15] =
-    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+/// Upper bounds of the buckets of every [`Histogram`], in nanoseconds, ascending.
+const BOUNDS: [u64; 15] = [
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    10_000_000_000,
+];
 
-const BUCKETS: usize = DURATION_BOUNDS.len() + 1;
+const BUCKETS: usize = BOUNDS.len() + 1;
 
-/// How long things took.
+/// How long things took. The sum and the first buckets share a cache line.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub struct Histogram {
-    buckets: [AtomicU64; BUCKETS],
     nanoseconds: AtomicU64,
+    buckets: [AtomicU64; BUCKETS],
 }
 
 impl Histogram {
+    /// Upper bounds of the buckets but for the last, in seconds, ascending.
+    pub fn bounds() -> impl Iterator<Item = f64> {
+        BOUNDS.into_iter().map(|bound| Duration::from_nanos(bound).as_secs_f64())
+    }
+
     /// One more took so long.
     pub fn observe(&self, duration: Duration) {
-        let seconds = duration.as_secs_f64();
-        let bucket = DURATION_BOUNDS.partition_point(|bound| *bound < seconds);
-        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS.partition_point(|bound| *bound < nanoseconds);
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
@@ -121,15 +141,9 @@ impl<L: Label> Outcomes<L> {
     }
 }
 
-/// Declares a closed set of label values.
-macro_rules! labels {
-    ($($(#[$doc:meta])* $vis:vis enum $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal),+ $(,)? })+) => {$(
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        $vis enum $name {
-            $($(#[$value_doc])* $value,)+
-        }
-
+/// Makes an enumeration a label: every value with its text.
+macro_rules! label {
+    ($name:ident { $($value:ident = $text:expr),+ $(,)? }) => {
         impl $crate::telemetry::Label for $name {
             const ALL: &'static [Self] = &[$(Self::$value),+];
 
@@ -143,10 +157,23 @@ macro_rules! labels {
                 }
             }
         }
+    };
+}
+
+/// Declares a closed set of label values.
+macro_rules! labels {
+    ($($(#[$doc:meta])* $vis:vis enum $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal),+ $(,)? })+) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        $vis enum $name {
+            $($(#[$value_doc])* $value,)+
+        }
+
+        $crate::telemetry::label!($name { $($value = $text),+ });
     )+};
 }
 
-pub(crate) use labels;
+pub(crate) use {label, labels};
 
 #[cfg(test)]
 mod tests {
@@ -162,5 +189,13 @@ mod tests {
         assert_eq!((buckets[0], buckets[1], buckets[12], buckets[14], buckets[15]), (2, 1, 1, 1, 1));
         assert_eq!(buckets.iter().sum::<u64>(), 6);
         assert!((histogram.seconds() - 21.000_202).abs() < 1e-9);
+    }
+
+    #[test]
+    fn bounds_are_told_in_seconds() {
+        let told = [
+            0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
+        ];
+        assert!(Histogram::bounds().eq(told));
     }
 }

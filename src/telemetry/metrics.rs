@@ -1,6 +1,6 @@
 //! What is counted of runs: starts, ends, snapshots, refusals.
 
-use super::count::{Counter, Counters, Histogram, Label, labels};
+use super::count::{Counter, Counters, Histogram, label, labels};
 use crate::protocol::process::{ExitReason, ShellSnapshotState};
 
 labels! {
@@ -29,43 +29,14 @@ labels! {
     }
 }
 
-impl Label for ShellSnapshotState {
-    const ALL: &'static [Self] = &[Self::Restored, Self::Captured, Self::Fallback];
+label!(ShellSnapshotState { Restored = "restored", Captured = "captured", Fallback = "fallback" });
 
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Restored => "restored",
-            Self::Captured => "captured",
-            Self::Fallback => "fallback",
-        }
-    }
-}
-
-impl Label for ExitReason {
-    const ALL: &'static [Self] = &[Self::Exited, Self::Signaled, Self::Terminated, Self::Limit];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Exited => "exited",
-            Self::Signaled => "signaled",
-            Self::Terminated => "terminated",
-            Self::Limit => "limit",
-        }
-    }
-}
+label!(ExitReason { Exited = "exited", Signaled = "signaled", Terminated = "terminated", Limit = "limit" });
 
 /// Counts of everything that an executor runs.
 #[derive(Debug, Default)]
 pub struct RunMetrics {
-    /// From the check of a start to the program's execution.
+    /// From the moment that a start has all it waits for, a shell's state included, to the program's execution.
     pub start_seconds: Histogram,
     /// Starts that were refused or failed.
     pub failed_starts: Counter,

@@ -9,8 +9,8 @@ mod metrics;
 
 use crate::config::AuditTarget;
 pub use audit::{AuditError, AuditLog, Entry};
-pub(crate) use count::labels;
-pub use count::{Counter, Counters, DURATION_BOUNDS, Histogram, Label, Outcomes};
+pub use count::{Counter, Counters, Histogram, Label, Outcomes};
+pub(crate) use count::{label, labels};
 pub use logging::{LogControl, TelemetryError, init};
 pub use metrics::{Limit, ProxyDecision, RunMetrics};
 

@@ -50,6 +50,8 @@ make_machine() {
 }
 
 # A storage of its own, since the one of the machine is not ours; `vfs` works on every file system.
+storage=(--storage-driver=vfs --root "$place/storage")
+podman=(podman "${storage[@]}" --runtime runc)
 podman() {
-    command podman --storage-driver=vfs --root "$place/storage" --runtime runc "$@"
+    command "${podman[@]}" "$@"
 }

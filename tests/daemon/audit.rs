@@ -1,12 +1,15 @@
 //! The audit log: who did what, and was refused what, without secrets.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use pretty_assertions::assert_eq;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::support::client::upgrade;
+use super::support::exposition::parse;
+use super::support::http;
 use super::support::{Client, Daemon, LIMIT, Refused, Start, base64, eventually, uri, work_dir};
 
 fn entries(path: &Path) -> Vec<Value> {
@@ -169,6 +172,30 @@ async fn nothing_of_the_end_is_missing() {
     let ended: Vec<Value> =
         entries(&room.log()).into_iter().filter(|entry| entry["event"] == "process.end").collect();
     assert_eq!((ended.len(), &ended[0]["reason"]), (1, &json!("terminated")));
+}
+
+#[tokio::test]
+async fn a_reader_that_is_stuck_does_not_hold_up_the_end() {
+    let room = Room::new();
+    let made = std::process::Command::new("mkfifo").arg(room.log()).status().unwrap();
+    assert!(made.success());
+    // Open on both ends, and never read.
+    let _pipe = std::fs::OpenOptions::new().read(true).write(true).open(room.log()).unwrap();
+    let mut daemon = room.daemon().await;
+    let client = daemon.client().await;
+    let lost = async || {
+        let answer = http::whole(daemon.address(), "GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").await;
+        parse(answer.split_once("\r\n\r\n").unwrap().1).get("exec_server_audit_lost_total")
+    };
+    let began = Instant::now();
+    while lost().await == Some(0.0) {
+        assert!(began.elapsed() < LIMIT, "the queue never filled");
+        for _ in 0..500 {
+            client.ok("process/terminate", json!({"processId": "none"})).await;
+        }
+    }
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.ended(LIMIT).await.code(), Some(0));
 }
 
 #[tokio::test]

@@ -153,6 +153,36 @@ async fn a_reload_follows_the_settings_and_drops_nobody() {
 }
 
 #[tokio::test]
+async fn a_reload_keeps_to_the_state_directory_of_the_start() {
+    let manager = Manager::new();
+    let home = manager.directory.path();
+    let (config, first, second) = (home.join("config.toml"), home.join("first"), home.join("second"));
+    let text =
+        |state: &Path| format!("server.state_dir = \"{}\"\nauth.failure_delay_ms = 0\n", state.display());
+    write_config(&config, &text(&first));
+    let setup = manager.setup().listen("ws://0.0.0.0:0");
+    let daemon = setup.argument(&format!("--config={}", config.display())).start().await;
+    manager.hears("READY=1").await;
+    let token = std::fs::read_to_string(first.join("token")).unwrap();
+    let url = daemon.url().replace("0.0.0.0", "127.0.0.1");
+    let connect = async |token: &str| {
+        let mut request = upgrade(&url);
+        request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        Client::try_connect(&url, request).await.map(drop)
+    };
+
+    write_config(&config, &text(&second));
+    daemon.signal(Signal::HUP);
+    manager.hears("RELOADING=1").await;
+    manager.hears("READY=1").await;
+    let log = daemon.log();
+    assert!(log.contains(r#"need a restart keys=["server.state_dir"]"#), "{log}");
+    assert_eq!(connect(token.trim()).await, Ok(()));
+    assert_eq!(connect("another").await, Err(Refused::Status(401)));
+    assert!(!second.exists(), "a directory was made that nobody uses");
+}
+
+#[tokio::test]
 async fn without_a_manager_a_hangup_is_the_end() {
     let mut daemon = Daemon::start().await;
     daemon.signal(Signal::HUP);

@@ -96,7 +96,7 @@ async fn the_counts_are_those_of_what_was_done() {
         (r#"processes_ended_total{reason="exited"}"#, 2.0),
         (r#"processes_ended_total{reason="signaled"}"#, 1.0),
         ("process_start_seconds_count", 4.0),
-        ("process_starts_failed_total", 1.0),
+        ("process_starts_failed_total", 2.0),
         ("output_bytes_total", 1_000_008.0),
         ("output_lost_bytes_total", 0.0),
         ("connections", 2.0),

@@ -1,6 +1,9 @@
 //! What a name leads to: looked up once, looked at, and dialled as it was looked at.
 
+use std::time::Duration;
+
 use exec_server::protocol::network::{DomainAccess, ProxySettings};
+use futures_util::future::join_all;
 use test_case::test_case;
 
 use crate::support::{Names, Run, Target, settings};
@@ -125,6 +128,32 @@ async fn a_lookup_that_takes_too_long_is_a_failed_one() {
     let began = std::time::Instant::now();
     assert_eq!(run.get("slow.test", 80).await.reason(), "not_allowed_local");
     assert!((1.5..4.0).contains(&began.elapsed().as_secs_f64()));
+}
+
+#[tokio::test]
+async fn a_lookup_has_its_turn_for_as_long_as_the_resolver_works_on_it() {
+    let target = Target::ok().await;
+    let run = Run::new(local(&["*"]), Names::default().with("quick.test", &[&["127.0.0.1"]]));
+    // Nobody waits any longer for any of them, and the resolver has not ended one.
+    join_all((0..20).map(|_| run.get("slow.test", target.port))).await;
+    assert_eq!(run.names.asked(), ["slow.test"; 16]);
+    assert_eq!(run.get("quick.test", target.port).await.status, 502);
+    assert_eq!(run.names.asked().len(), 16, "there is no turn");
+    for host in ["127.0.0.1", "localhost"] {
+        assert_eq!(run.get(host, target.port).await.status, 200, "{host} needs none");
+    }
+    run.proxy.close();
+    let closed = tokio::time::timeout(Duration::from_secs(10), run.proxy.closed()).await;
+    closed.expect("a lookup ends with its proxy");
+}
+
+#[tokio::test]
+async fn a_lookup_that_has_ended_gives_its_turn_back() {
+    let target = Target::ok().await;
+    let run = Run::new(local(&["*"]), Names::default().with("quick.test", &[&["127.0.0.1"]]));
+    for _ in 0..20 {
+        assert_eq!(run.get("quick.test", target.port).await.status, 200);
+    }
 }
 
 #[tokio::test]

@@ -1,9 +1,12 @@
 //! Datagrams by SOCKS5.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use exec_server::network::proxy::guest::{Guest, PeerCheck};
 use exec_server::protocol::network::{NetworkProtocol, ProxySettings};
+use futures_util::future::{BoxFuture, ready};
 use tokio::net::UdpSocket;
 
 use crate::support::{Connection, Names, Run, echo_datagrams, settings};
@@ -128,6 +131,26 @@ async fn no_datagrams_where_none_are_wanted() {
     let run =
         Run::new(ProxySettings { enable_socks5_udp: false, ..settings(&["127.0.0.1"]) }, Names::default());
     let mut connection = Connection::to(run.socks()).await;
+    connection.talk(&[5, 1, 0], &[5, 0]).await;
+    connection.talk(&[5, 3, 0, 1, 0, 0, 0, 0, 0, 0], &[5, 7]).await;
+}
+
+#[derive(Debug)]
+struct Everybody;
+
+impl PeerCheck for Everybody {
+    fn is_own(&self, _: SocketAddr, _: SocketAddr) -> BoxFuture<'_, bool> {
+        Box::pin(ready(true))
+    }
+}
+
+#[tokio::test]
+async fn no_datagrams_where_it_counts_who_sends_them() {
+    let run = Run::allowing(&["127.0.0.1"]);
+    let doors = run.proxy.bind().unwrap();
+    let socks = doors.endpoints().socks.unwrap();
+    run.proxy.serve(doors, &Guest { check: Some(Arc::new(Everybody)), inside: None }).unwrap();
+    let mut connection = Connection::to(socks).await;
     connection.talk(&[5, 1, 0], &[5, 0]).await;
     connection.talk(&[5, 3, 0, 1, 0, 0, 0, 0, 0, 0], &[5, 7]).await;
 }

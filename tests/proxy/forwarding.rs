@@ -204,6 +204,14 @@ async fn unix_sockets_are_not_there() {
 }
 
 #[tokio::test]
+async fn a_report_does_not_grow_with_the_method() {
+    let mut run = Run::allowing(&[]);
+    let request = format!("{} http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n", "X".repeat(50_000));
+    assert_eq!(exchange(run.http(), request.as_bytes()).await.status, 403);
+    assert_eq!(run.reports(1).await[0].method, Some("X".repeat(253)));
+}
+
+#[tokio::test]
 async fn reading_only() {
     let target = Target::ok().await;
     let mut limited = settings(LOCAL);

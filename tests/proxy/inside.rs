@@ -5,11 +5,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use exec_server::network::proxy::guest::{Guest, InsideNetwork};
-use exec_server::protocol::network::{NetworkProtocol, ProxySettings};
+use exec_server::protocol::network::NetworkProtocol;
 use futures_util::future::BoxFuture;
 use tokio::net::{TcpStream, UdpSocket};
 
-use crate::support::{Connection, Names, Run, Target, echo_datagrams, exchange, settings};
+use crate::support::{Connection, Run, Target, echo_datagrams, exchange};
 
 /// A network in which one port is served, by what listens at an address of this machine.
 #[derive(Debug)]
@@ -79,15 +79,6 @@ async fn where_nothing_listens_inside_the_rules_decide() {
     assert_eq!(get(http, "localhost", outside.port).await, 403);
     assert_eq!(get(http, "10.0.0.1", 8123).await, 403);
     assert_eq!(get(http, "x.localhost", 8123).await, 403);
-}
-
-#[tokio::test]
-async fn the_doors_of_the_proxy_are_none_of_the_runs_servers() {
-    let run = Run::new(ProxySettings { allow_local_binding: true, ..settings(&[]) }, Names::default());
-    let (_, first, _) = inside(&run, 8123).await;
-    let (target, http, _) = inside(&run, first.port()).await;
-    assert_eq!(get(http, "[::1]", first.port()).await, 403);
-    assert_eq!(target.seen(), [""; 0]);
 }
 
 #[tokio::test]

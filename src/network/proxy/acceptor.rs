@@ -114,6 +114,9 @@ where
     /// Serves in a task. Until there is a place, others wait in the listener's queue.
     async fn admit(&self, stream: TcpStream, peer: SocketAddr) {
         let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return };
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection to a proxy has no options");
+        }
         let own = self.own;
         let (served, check, closing) = ((self.serve)(stream, peer), self.check.clone(), self.closing.clone());
         let visit = async move {

@@ -10,6 +10,15 @@ use super::error::LaunchError;
 use super::relay::relay;
 use super::site::Site;
 
+/// Checks endpoints of others.
+///
+/// # Errors
+/// One of them is where this server waits for its clients: a run would speak to it in the server's name.
+pub fn check(endpoints: &[SocketAddr], site: &Site) -> Result<(), LaunchError> {
+    let own = endpoints.iter().find(|endpoint| site.own.serve(**endpoint));
+    own.map_or(Ok(()), |own| Err(LaunchError::OwnEndpoint(*own)))
+}
+
 /// The bridges of one run. Dropped, it cuts them.
 #[derive(Debug)]
 pub struct Bridges {
@@ -20,11 +29,9 @@ impl Bridges {
     /// Bridges to these endpoints.
     ///
     /// # Errors
-    /// One of them is where this server waits for its clients: a run would speak to it in the server's name.
+    /// As [`check`].
     pub fn new(endpoints: &[SocketAddr], site: &Arc<Site>) -> Result<Self, LaunchError> {
-        if let Some(own) = endpoints.iter().find(|endpoint| site.own.serve(**endpoint)) {
-            return Err(LaunchError::OwnEndpoint(*own));
-        }
+        check(endpoints, site)?;
         Ok(Self { acceptor: Acceptor::new(site.max_connections) })
     }
 
@@ -43,10 +50,5 @@ impl Bridges {
             }
         };
         self.acceptor.accept(listener, None, serve, ())
-    }
-
-    /// Closes listeners and cuts connections.
-    pub fn close(&self) {
-        self.acceptor.close();
     }
 }

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::own::Transport;
 use super::report::{Reporter, timestamp};
-use super::resolve::addresses;
+use super::resolve::known;
 use super::site::Site;
 use crate::network::desk::Desk;
 use crate::policy::egress::{EgressRules, Judgement, Refusal};
@@ -28,7 +28,7 @@ const LOOKUP: Duration = Duration::from_secs(2);
 const LOOKUPS: usize = 16;
 /// Addresses of a name that count.
 const ADDRESSES: usize = 64;
-/// What a report shows of a host that is none.
+/// What a report shows of a method, and of a host that is none.
 const SHOWN_CHARS: usize = 253;
 /// The reason where the client has overruled the rules, or said nothing that counts.
 const NOT_ALLOWED: &str = "not_allowed";
@@ -37,48 +37,48 @@ pub(super) const OWN_LISTENER: &str = "own_listener";
 
 /// What a process wants to reach.
 #[derive(Debug, Clone, Copy)]
-pub struct Attempt<'a> {
+pub(super) struct Attempt<'a> {
     /// How.
-    pub protocol: NetworkProtocol,
+    pub(super) protocol: NetworkProtocol,
     /// As the process writes it, without brackets.
-    pub host: &'a str,
+    pub(super) host: &'a str,
     /// The port.
-    pub port: u16,
+    pub(super) port: u16,
     /// Of HTTP.
-    pub method: Option<&'a str>,
+    pub(super) method: Option<&'a str>,
     /// Who has connected to the proxy.
-    pub peer: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
 }
 
 /// Where an attempt may go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
+pub(super) struct Route {
     /// The destination.
-    pub host: Host,
+    pub(super) host: Host,
     /// Its port.
-    pub port: u16,
+    pub(super) port: u16,
     /// What to dial, and nothing else. None, where the name is unknown here and may be local.
-    pub addresses: Vec<SocketAddr>,
+    pub(super) addresses: Vec<SocketAddr>,
 }
 
 /// Why an attempt goes nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Block {
+pub(super) struct Block {
     /// The destination in its usual form.
-    pub host: String,
+    pub(super) host: String,
     /// A word, or what the client says.
-    pub reason: String,
+    pub(super) reason: String,
     /// That it is blocked, or that the client asks its user.
-    pub decision: Decision,
+    pub(super) decision: Decision,
     /// Who has decided.
-    pub source: DecisionSource,
+    pub(super) source: DecisionSource,
     /// What about.
-    pub scope: DecisionScope,
+    pub(super) scope: DecisionScope,
 }
 
 /// Decides for one proxy.
 #[derive(Debug)]
-pub struct Gate {
+pub(super) struct Gate {
     process_id: ProcessId,
     rules: EgressRules,
     /// How long the client has for an answer. `None`: it is not asked.
@@ -86,7 +86,7 @@ pub struct Gate {
     desk: Arc<Desk>,
     reporter: Arc<Reporter>,
     site: Arc<Site>,
-    lookups: Semaphore,
+    lookups: Arc<Semaphore>,
     closing: CancellationToken,
     tasks: TaskTracker,
 }
@@ -107,7 +107,7 @@ impl Gate {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { process_id, rules, time, desk, reporter, site, closing, tasks } = parts;
         let reporter = Arc::new(reporter);
-        let lookups = Semaphore::new(LOOKUPS);
+        let lookups = Arc::new(Semaphore::new(LOOKUPS));
         Self { process_id, rules, time, desk, reporter, site, lookups, closing, tasks }
     }
 
@@ -115,7 +115,7 @@ impl Gate {
     ///
     /// # Errors
     /// It is blocked.
-    pub async fn decide(&self, attempt: &Attempt<'_>) -> Result<Route, Block> {
+    pub(super) async fn decide(&self, attempt: &Attempt<'_>) -> Result<Route, Block> {
         let decided = self.examine(attempt).await;
         let (route, source) = decided.inspect_err(|block| self.report_block(attempt, block))?;
         self.report_pass(attempt, &route, source);
@@ -183,14 +183,29 @@ impl Gate {
 
     /// Nothing where the lookup fails or takes too long.
     async fn resolve(&self, host: &Host, port: u16) -> Vec<SocketAddr> {
-        let lookup = async {
-            let _turn = self.lookups.acquire().await.ok()?;
-            addresses(&*self.site.resolver, host, port).await.ok()
+        let mut found = match known(host, port) {
+            Some(found) => found,
+            None => {
+                let found = tokio::time::timeout(LOOKUP, self.look_up(host.to_string(), port)).await;
+                found.ok().flatten().unwrap_or_default()
+            }
         };
-        let mut found = tokio::time::timeout(LOOKUP, lookup).await.ok().flatten().unwrap_or_default();
         // What is not looked at is not dialled either.
         found.truncate(ADDRESSES);
         found
+    }
+
+    /// A lookup has its turn until it ends or the proxy does, also when nobody waits for it any more: the resolver goes
+    /// on all the same.
+    async fn look_up(&self, name: String, port: u16) -> Option<Vec<SocketAddr>> {
+        let turn = Arc::clone(&self.lookups).acquire_owned().await.ok()?;
+        let (resolver, closing) = (Arc::clone(&self.site.resolver), self.closing.clone());
+        let lookup = self.tasks.spawn(async move {
+            let found = closing.run_until_cancelled(resolver.resolve(name, port)).await;
+            drop(turn);
+            found
+        });
+        lookup.await.ok()??.ok()
     }
 
     fn report_pass(&self, attempt: &Attempt<'_>, route: &Route, source: DecisionSource) {
@@ -220,7 +235,7 @@ impl Gate {
             protocol: attempt.protocol,
             host: what.host.clone(),
             port: attempt.port,
-            method: attempt.method.map(str::to_owned),
+            method: attempt.method.map(shown),
             client: attempt.peer.map(|peer| peer.to_string()),
             policy_override,
             count: None,
@@ -247,7 +262,7 @@ fn block(
     Block { host: host.to_string(), reason: reason.into(), decision: Decision::Deny, source, scope }
 }
 
-/// Of a text that is no host, what can be shown.
+/// Of a text that the process writes, what can be shown.
 fn shown(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).take(SHOWN_CHARS).collect()
 }

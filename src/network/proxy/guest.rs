@@ -1,10 +1,9 @@
 //! Who may use a proxy, and what it can reach beside the rules.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use tokio::net::{TcpStream, UdpSocket};
@@ -22,7 +21,8 @@ pub trait PeerCheck: fmt::Debug + Send + Sync {
 
 /// The network of a run that has one of its own.
 pub trait InsideNetwork: fmt::Debug + Send + Sync {
-    /// Connects in it. Refused where nothing listens.
+    /// Connects in it. Refused where nothing listens, and where the proxy itself does: who implements this knows its ports,
+    /// and a proxy that reaches itself would go round without end.
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<TcpStream>>;
 
     /// A socket for datagrams in it, on its loopback.
@@ -38,44 +38,18 @@ pub struct Guest {
     pub inside: Option<Arc<dyn InsideNetwork>>,
 }
 
-/// The network of a run, and what in it is the proxy itself.
-#[derive(Debug, Clone)]
-pub(super) struct Inside {
-    pub(super) network: Arc<dyn InsideNetwork>,
-    pub(super) doors: Arc<InsideDoors>,
-}
-
-/// The ports on which a proxy listens inside a run.
-#[derive(Debug, Default)]
-pub(super) struct InsideDoors(Mutex<HashSet<u16>>);
-
-impl InsideDoors {
-    pub(super) fn add(&self, port: u16) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(port);
-    }
-
-    fn have(&self, port: u16) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&port)
-    }
-}
-
-impl Inside {
-    /// A connection to what the run itself serves on its loopback, if that is what is meant, and something is there.
-    pub(super) async fn connect(&self, host: &str, port: u16) -> Option<TcpStream> {
-        if self.doors.have(port) {
-            return None;
+/// A connection to what a run itself serves on its loopback, if that is what is meant, and something is there.
+pub(super) async fn connect_inside(network: &dyn InsideNetwork, host: &str, port: u16) -> Option<TcpStream> {
+    let addresses = match host.parse().ok()? {
+        Host::Address(address) if address.is_loopback() => vec![SocketAddr::new(address, port)],
+        Host::Name(name) if name == LOCALHOST => loopback(port).into(),
+        _ => return None,
+    };
+    for address in addresses {
+        let connected = tokio::time::timeout(dial::LIMIT, network.connect(address)).await;
+        if let Ok(Ok(stream)) = connected {
+            return Some(stream);
         }
-        let addresses = match host.parse().ok()? {
-            Host::Address(address) if address.is_loopback() => vec![SocketAddr::new(address, port)],
-            Host::Name(name) if name == LOCALHOST => loopback(port).into(),
-            _ => return None,
-        };
-        for address in addresses {
-            let connected = tokio::time::timeout(dial::LIMIT, self.network.connect(address)).await;
-            if let Ok(Ok(stream)) = connected {
-                return Some(stream);
-            }
-        }
-        None
     }
+    None
 }

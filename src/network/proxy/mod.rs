@@ -1,19 +1,19 @@
 //! The proxy of one start: HTTP, CONNECT and SOCKS5 by rules, for one process and as long as it lives.
 //!
-//! A connection goes `acceptor` → `http` or `socks` → [`gate`] (may it, and to which addresses) → `onward` (there) →
+//! A connection goes `acceptor` → `http` or `socks` → `gate` (may it, and to which addresses) → `onward` (there) →
 //! `relay`. Nothing is set up before it is needed: a proxy that nobody uses is two listeners and two tasks.
 //!
-//! * [`gate`] decides, once for each request, tunnel or datagram, and reports through `report`.
+//! * `gate` decides, once for each request, tunnel or datagram, and reports through `report`.
 //! * [`guest`] says who may use a listener, and what a run with a network of its own serves to itself.
 //! * [`site`] is what all proxies of a server share: [`resolve`], [`own`] listeners, [`upstream`] proxies, limits.
 //! * [`transparent`] carries connections that come without the program's doing.
-//! * [`variables`] tell the process; [`bridge`] leads to proxies of others.
+//! * [`bridge`] leads to proxies of others.
 
 mod acceptor;
 pub mod bridge;
 mod dial;
 mod error;
-pub mod gate;
+mod gate;
 pub mod guest;
 pub(crate) mod http;
 mod onward;
@@ -25,7 +25,6 @@ pub mod site;
 pub(crate) mod socks;
 pub mod transparent;
 pub mod upstream;
-pub mod variables;
 mod visit;
 
 use std::io;
@@ -38,7 +37,7 @@ use tokio::net::TcpStream;
 use self::acceptor::Acceptor;
 pub use self::error::LaunchError;
 use self::gate::{Gate, Parts};
-use self::guest::{Guest, Inside, InsideDoors};
+use self::guest::Guest;
 use self::onward::Onward;
 use self::own::{OwnListener, Owner, Transport};
 use self::report::Reporter;
@@ -79,7 +78,6 @@ pub struct Proxy {
     gate: Arc<Gate>,
     onward: Arc<Onward>,
     acceptor: Acceptor,
-    inside_doors: Arc<InsideDoors>,
     /// Of transparent runs.
     names: Arc<Names>,
     has_socks: bool,
@@ -114,7 +112,6 @@ impl Proxy {
             gate: Arc::new(gate),
             onward: Arc::new(Onward { site, allows_upstream: settings.allow_upstream_proxy }),
             acceptor,
-            inside_doors: Arc::default(),
             names: Arc::default(),
             has_socks: settings.enable_socks5,
             has_datagrams: settings.enable_socks5_udp,
@@ -125,12 +122,6 @@ impl Proxy {
     #[must_use]
     pub fn has_socks(&self) -> bool {
         self.has_socks
-    }
-
-    /// Decides about destinations by the rules of this proxy, for whoever else leads connections through it.
-    #[must_use]
-    pub fn gate(&self) -> &Arc<Gate> {
-        &self.gate
     }
 
     /// Listens on free ports of 127.0.0.1, for a run in the network of this machine.
@@ -158,7 +149,6 @@ impl Proxy {
     /// # Errors
     /// The listener cannot be used.
     pub fn serve_http(&self, listener: TcpListener, guest: &Guest) -> io::Result<()> {
-        self.inside_doors.add(listener.local_addr()?.port());
         self.accept_http(listener, guest, ())
     }
 
@@ -167,7 +157,6 @@ impl Proxy {
     /// # Errors
     /// The listener cannot be used.
     pub fn serve_socks(&self, listener: TcpListener, guest: &Guest) -> io::Result<()> {
-        self.inside_doors.add(listener.local_addr()?.port());
         self.accept_socks(listener, guest, ())
     }
 
@@ -206,15 +195,14 @@ impl Proxy {
         guest: &Guest,
         held: impl Send + 'static,
     ) -> io::Result<()> {
-        let (visits, has_datagrams) = (self.visits(guest), self.has_datagrams);
+        // Nothing tells who sends a datagram, so there are none where that counts.
+        let (visits, has_datagrams) = (self.visits(guest), self.has_datagrams && guest.check.is_none());
         let serve = move |stream: TcpStream, peer| socks::serve(stream, visits(peer), has_datagrams);
         self.acceptor.accept(listener, guest.check.clone(), serve, held)
     }
 
     fn visits(&self, guest: &Guest) -> impl Fn(SocketAddr) -> Visit + Send + Sync + use<> {
-        let (gate, onward, doors) =
-            (Arc::clone(&self.gate), Arc::clone(&self.onward), Arc::clone(&self.inside_doors));
-        let inside = guest.inside.clone().map(|network| Inside { network, doors });
+        let (gate, onward, inside) = (Arc::clone(&self.gate), Arc::clone(&self.onward), guest.inside.clone());
         move |peer| Visit {
             gate: Arc::clone(&gate),
             onward: Arc::clone(&onward),

@@ -46,12 +46,20 @@ impl Resolve for SystemResolver {
     }
 }
 
-/// The addresses of a host. An address is its own, and `localhost` is this machine whatever a resolver says.
+/// The addresses of a host.
 pub(super) async fn addresses(resolver: &dyn Resolve, host: &Host, port: u16) -> io::Result<Vec<SocketAddr>> {
+    match known(host, port) {
+        Some(found) => Ok(found),
+        None => resolver.resolve(host.to_string(), port).await,
+    }
+}
+
+/// The addresses of a host that needs no lookup. An address is its own, and `localhost` is this machine whatever a resolver
+/// says.
+pub(super) fn known(host: &Host, port: u16) -> Option<Vec<SocketAddr>> {
     match host {
-        Host::Address(address) => Ok(vec![SocketAddr::new(*address, port)]),
-        Host::Name(name) if name == LOCALHOST => Ok(loopback(port).into()),
-        Host::Name(name) => resolver.resolve(name.clone(), port).await,
+        Host::Address(address) => Some(vec![SocketAddr::new(*address, port)]),
+        Host::Name(name) => (name == LOCALHOST).then(|| loopback(port).into()),
     }
 }
 

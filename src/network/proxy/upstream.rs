@@ -20,6 +20,7 @@ use super::dial;
 use super::gate::Route;
 use super::relay::End;
 use super::resolve::{Resolve, addresses};
+use crate::outbound::proxy::{Variables, address};
 use crate::policy::egress::Authority;
 use crate::policy::hosts::{Host, is_public};
 
@@ -77,14 +78,8 @@ impl Upstream {
 
     pub(super) fn new(settings: UpstreamSettings<'_>) -> Self {
         let UpstreamSettings { tcp, private_ips, variable } = settings;
-        let value = |name: &str| value(name, variable?);
-        let matcher = Matcher::builder()
-            .all(value("ALL_PROXY").unwrap_or_default())
-            .http(value("HTTP_PROXY").unwrap_or_default())
-            .https(value("HTTPS_PROXY").unwrap_or_default())
-            .no(value("NO_PROXY").unwrap_or_default())
-            .build();
-        Self { matcher, tcp, private_ips }
+        let variables = variable.map(Variables::read).unwrap_or_default();
+        Self { matcher: variables.matcher(), tcp, private_ips }
     }
 
     /// Through what a request goes, or a tunnel. `None`: nothing is between.
@@ -116,13 +111,6 @@ impl Upstream {
     }
 }
 
-fn value(name: &str, variable: Variable<'_>) -> Option<String> {
-    [name.to_uppercase(), name.to_lowercase()]
-        .iter()
-        .filter_map(|name| variable(name)?.into_string().ok())
-        .find(|value| !value.is_empty())
-}
-
 fn via(intercept: &Intercept) -> io::Result<Via> {
     let uri = intercept.uri();
     if uri.scheme() != Some(&Scheme::HTTP) {
@@ -131,8 +119,8 @@ fn via(intercept: &Intercept) -> io::Result<Via> {
             format!("the upstream proxy of this server is spoken to by `{scheme}`, and not by `http`");
         return Err(io::Error::new(io::ErrorKind::Unsupported, message));
     }
-    let authority = uri.authority().map(hyper::http::uri::Authority::as_str).unwrap_or_default();
-    let authority = authority.parse().map_err(io::Error::other)?;
+    let (host, port) = address(intercept).ok_or(io::ErrorKind::InvalidInput)?;
+    let authority = Authority { host, port: Some(port) };
     Ok(Via { authority, credentials: intercept.basic_auth().cloned() })
 }
 

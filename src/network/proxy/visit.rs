@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 
 use super::gate::{Attempt, Block, Gate, Route};
-use super::guest::Inside;
+use super::guest::{InsideNetwork, connect_inside};
 use super::onward::Onward;
 use crate::protocol::network::NetworkProtocol;
 
@@ -15,7 +15,7 @@ use crate::protocol::network::NetworkProtocol;
 pub(super) struct Visit {
     pub(super) gate: Arc<Gate>,
     pub(super) onward: Arc<Onward>,
-    pub(super) inside: Option<Inside>,
+    pub(super) inside: Option<Arc<dyn InsideNetwork>>,
     pub(super) peer: SocketAddr,
 }
 
@@ -42,7 +42,7 @@ impl Visit {
     /// Finds the way, if there is one. What a run serves on its own loopback is its own affair.
     pub(super) async fn way(&self, attempt: &Attempt<'_>) -> Result<Way, Block> {
         if let Some(inside) = &self.inside
-            && let Some(stream) = inside.connect(attempt.host, attempt.port).await
+            && let Some(stream) = connect_inside(&**inside, attempt.host, attempt.port).await
         {
             return Ok(Way::Inside(stream));
         }

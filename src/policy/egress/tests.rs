@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
@@ -10,19 +9,9 @@ use crate::protocol::network::{DomainAccess, NetworkProtocol, ProxyMode, ProxySe
 
 fn settings(domains: &[(&str, DomainAccess)], allow_local_binding: bool) -> ProxySettings {
     ProxySettings {
-        enabled: true,
-        enable_socks5: true,
-        enable_socks5_udp: true,
-        allow_upstream_proxy: false,
-        dangerously_allow_all_unix_sockets: false,
-        mode: ProxyMode::Full,
         domains: Some(domains.iter().map(|(text, access)| ((*text).to_owned(), *access)).collect()),
-        unix_sockets: None,
         allow_local_binding,
-        review_domains: Vec::new(),
-        transparent_tcp: false,
-        credential_masking: false,
-        credential_providers: BTreeMap::new(),
+        ..ProxySettings::closed()
     }
 }
 

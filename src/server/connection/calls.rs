@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::protocol::envelope::ErrorObject;
 use crate::protocol::process::ProcessId;
 use crate::protocol::{Method, code, discovery, environment, fs, http, process, session};
-use crate::telemetry::Label;
+use crate::telemetry::label;
 
 /// Declares [`Call`] and its decoder from marker types.
 macro_rules! calls {
@@ -27,21 +27,11 @@ macro_rules! calls {
             Unreadable,
         }
 
-        impl Label for MethodLabel {
-            const ALL: &'static [Self] = &[$(Self::$name,)* Self::Unknown, Self::Unreadable];
-
-            fn index(self) -> usize {
-                self as usize
-            }
-
-            fn text(self) -> &'static str {
-                match self {
-                    $(Self::$name => <$method as Method>::NAME,)*
-                    Self::Unknown => "unknown",
-                    Self::Unreadable => "unreadable",
-                }
-            }
-        }
+        label!(MethodLabel {
+            $($name = <$method as Method>::NAME,)*
+            Unknown = "unknown",
+            Unreadable = "unreadable",
+        });
 
         impl MethodLabel {
             /// The label of what a client wrote.

@@ -9,8 +9,10 @@ mod audit;
 pub(crate) mod benchmarking;
 mod bodies;
 mod calls;
+mod ending;
 mod heartbeat;
 mod order;
+mod outgoing;
 mod questions;
 mod requests;
 mod ticket;
@@ -32,12 +34,11 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 pub use self::audit::Who;
-use self::bodies::Bodies;
 use self::calls::Call;
 pub(super) use self::calls::MethodLabel;
 use self::heartbeat::{Due, Heartbeat};
 use self::order::Lanes;
-use self::questions::Questions;
+use self::outgoing::{Lagged, Outgoing};
 use self::ticket::Ticket;
 use self::watching::Watching;
 use self::work::{Done, Reply, Tools};
@@ -47,7 +48,6 @@ use crate::fs::FileSystem;
 use crate::http_request::{HttpClient, Room};
 use crate::memory::{Held, MemoryBudget};
 use crate::process::WaitingBudget;
-use crate::process::log::{Chunk, Event, OutputLog, Taken};
 use crate::protocol::envelope::{ErrorObject, Malformed, Message};
 use crate::protocol::environment::EnvironmentInfo;
 use crate::protocol::process::ProcessId;
@@ -55,24 +55,20 @@ use crate::protocol::{code, salvage};
 use crate::rpc::transport::CloseCode;
 use crate::rpc::{EndReason, Received, Transport};
 use crate::sandbox::Sandboxes;
-use crate::server::metrics::Traffic;
-use crate::session::{Attachment, ConnectionId, Session, SessionRegistry};
+use crate::server::metrics::{Bytes, Traffic};
+use crate::session::{Attachment, ConnectionId, SessionRegistry};
+use crate::telemetry::Entry;
 
 /// Requests that may wait behind the running ones; then the connection is read no further.
 const QUEUED_REQUESTS: usize = 1024;
 /// Reads that may wait for news; then the connection is read no further.
 const WAITING_READS: usize = 8192;
-/// Answers that may wait to be written; then the connection is read no further.
-const QUEUED_REPLIES: usize = 128;
-const QUEUED_REPLY_BYTES: usize = 4 << 20;
 /// Bytes of requests that may be in the works; then the connection is read no further. One message can have 64 MiB.
 const REQUEST_BYTES: usize = 128 << 20;
 /// Bytes of requests that may be in the works when the memory of the server is used up.
 const LITTLE: usize = 64 << 10;
 /// Messages handled before what they caused is written.
 const BURST: usize = 64;
-/// Output taken from a process before the others have their turn.
-const TURN_BYTES: usize = 256 << 10;
 /// Larger messages are parsed where blocking is allowed.
 const LARGE_MESSAGE: usize = 256 << 10;
 /// Bytes of writes that may wait for processes that do not read.
@@ -85,10 +81,6 @@ const DISCOVERIES: usize = 2;
 const LARGE_BODIES: usize = 2;
 /// What `fs/readFile` can put into one answer.
 const READ_FILE_LIMIT: u64 = 48 << 20;
-/// How long requests may go on that arrived before the end of the input.
-const WORK_AT_END: Duration = Duration::from_secs(10);
-/// How long a goodbye may take.
-const GOODBYE: Duration = Duration::from_secs(1);
 
 /// What all connections of a server share.
 #[derive(Debug)]
@@ -140,9 +132,6 @@ pub enum Kind {
     Stdio,
 }
 
-/// Chunks read back from the spool, after which number of which log.
-type ReadBack = (Arc<OutputLog>, u64, Vec<Chunk>);
-
 /// How far the handshake has come.
 enum Handshake {
     New,
@@ -185,8 +174,10 @@ struct Connection<T> {
     kind: Kind,
     id: ConnectionId,
     who: Who,
+    /// What is recorded of whoever asks.
+    asker: Arc<Entry>,
     handshake: Handshake,
-    tools: Tools,
+    tools: Arc<Tools>,
     waiting_writes: Arc<WaitingBudget>,
     tasks: JoinSet<Done>,
     lanes: Lanes,
@@ -198,18 +189,10 @@ struct Connection<T> {
     /// Requests for processes whose start is not answered.
     behind_start: HashMap<ProcessId, VecDeque<(Ticket, Call, Option<Hold>)>>,
     deferred: usize,
-    replies: VecDeque<Reply>,
-    reply_bytes: usize,
-    /// What the answer counts for that the transport is writing.
-    sending: Option<Held>,
-    events: VecDeque<(Arc<OutputLog>, Event)>,
+    outgoing: Outgoing,
     watching: Watching,
-    bodies: Bodies,
-    questions: Questions,
-    /// Which source of messages has the next turn.
-    turn: Source,
-    /// Reading events back that have left memory.
-    spooled: Option<JoinHandle<ReadBack>>,
+    /// What went over it and is not counted yet.
+    bytes: Bytes,
     parsing: Option<JoinHandle<Result<Message, Malformed>>>,
     /// Bytes of requests in the works.
     held: Arc<AtomicUsize>,
@@ -245,32 +228,18 @@ impl Drop for Hold {
     }
 }
 
-/// Where messages come from that answer nothing.
-#[derive(Debug, Clone, Copy)]
-enum Source {
-    Events,
-    Frames,
-    Desk,
-}
-
-impl Source {
-    const COUNT: usize = 3;
-
-    fn next(self) -> Self {
-        match self {
-            Self::Events => Self::Frames,
-            Self::Frames => Self::Desk,
-            Self::Desk => Self::Events,
-        }
-    }
-}
-
 /// Why the connection ends.
 enum End {
     /// The transport ended.
     Transport(EndReason),
     /// It is ended from here.
     Close(CloseCode, &'static str),
+}
+
+impl From<Lagged> for End {
+    fn from(_: Lagged) -> Self {
+        Self::Close(CloseCode::TryAgainLater, Lagged::REASON)
+    }
 }
 
 impl From<std::io::Error> for End {
@@ -293,7 +262,7 @@ enum Turn {
 
 impl<T: Transport> Connection<T> {
     fn new(transport: T, shared: Arc<Shared>, info: EnvironmentInfo, kind: Kind, who: Who) -> Self {
-        let now = Instant::now();
+        let (now, id) = (Instant::now(), ConnectionId::next());
         let initialize_by = (kind == Kind::Socket).then(|| now + shared.initialize_timeout);
         let tools = Tools {
             files: Arc::new(
@@ -311,10 +280,11 @@ impl<T: Transport> Connection<T> {
             transport,
             info,
             kind,
-            id: ConnectionId::next(),
+            id,
+            asker: who.asker(id, None),
             who,
             handshake: Handshake::New,
-            tools,
+            tools: Arc::new(tools),
             waiting_writes: WaitingBudget::new(WAITING_WRITES),
             tasks: JoinSet::new(),
             lanes: Lanes::default(),
@@ -323,15 +293,9 @@ impl<T: Transport> Connection<T> {
             queue: VecDeque::new(),
             behind_start: HashMap::new(),
             deferred: 0,
-            replies: VecDeque::new(),
-            reply_bytes: 0,
-            sending: None,
-            events: VecDeque::new(),
+            outgoing: Outgoing::new(Arc::clone(&shared.memory)),
             watching: Watching::default(),
-            bodies: Bodies::new(Arc::clone(&shared.memory)),
-            questions: Questions::default(),
-            turn: Source::Events,
-            spooled: None,
+            bytes: Bytes::of(&shared.traffic),
             parsing: None,
             held: Arc::default(),
             hold: None,
@@ -428,144 +392,51 @@ impl<T: Transport> Connection<T> {
             && self.tasks.len() - self.waits < QUEUED_REQUESTS + self.shared.concurrent_requests.get()
             && self.waits < WAITING_READS
             && self.held.load(Ordering::Relaxed) < REQUEST_BYTES
-            && self.replies.len() < QUEUED_REPLIES
-            && self.reply_bytes < QUEUED_REPLY_BYTES
+            && self.outgoing.has_room()
             && (!self.shared.memory.is_full() || self.holds_little())
     }
 
     /// So that what frees memory, such as ending a process, gets through whatever holds it. The end of what is held is
     /// also what has the connection looked at again.
     fn holds_little(&self) -> bool {
-        self.held.load(Ordering::Relaxed) < LITTLE && self.replies.is_empty()
+        self.held.load(Ordering::Relaxed) < LITTLE && self.outgoing.is_answered()
     }
 
     // ---- writing ----
 
-    /// Hands replies and events to the transport as it has room, and flushes. Pending when all is written that can
-    /// be; every waker is registered then.
+    /// Hands messages to the transport as it has room, and flushes. Pending when all is written that can be; every waker
+    /// is registered then.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         loop {
-            while self.has_output(cx)? {
-                if self.transport.poll_ready(cx)?.is_pending() {
-                    return Poll::Pending;
-                }
-                self.sending = None;
-                if let Some(text) = self.next_output() {
-                    self.shared.traffic.sent_bytes.add(text.len() as u64);
-                    self.transport.send(text)?;
-                    self.dirty = true;
-                }
-            }
-            if self.dirty {
-                ready!(self.transport.poll_flush(cx))?;
-                self.dirty = false;
-                self.sending = None;
-                self.heartbeat.written(Instant::now());
-            } else {
+            let handed = self.poll_hand_over(cx)?;
+            // Before the peer can have it all and look at the counts.
+            self.bytes.count();
+            ready!(handed);
+            if !self.dirty {
                 return Poll::Pending;
             }
+            ready!(self.transport.poll_flush(cx))?;
+            self.dirty = false;
+            self.outgoing.written();
+            self.heartbeat.written(Instant::now());
         }
     }
 
-    /// Makes sure that there is something to send, if there is anything.
-    fn has_output(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
-        if !self.replies.is_empty() || !self.events.is_empty() {
-            return Ok(true);
-        }
-        // No source can keep another from the wire.
-        let mut source = self.turn;
-        for _ in 0..Source::COUNT {
-            let next = source.next();
-            if self.has(source, cx)? {
-                self.turn = next;
-                return Ok(true);
-            }
-            source = next;
-        }
-        Ok(false)
-    }
-
-    /// Makes sure that there is something of this source to send, if there is anything.
-    fn has(&mut self, source: Source, cx: &mut Context<'_>) -> Result<bool, End> {
-        match source {
-            Source::Events => self.has_events(cx),
-            Source::Frames => Ok(self.bodies.poll_frame(cx)),
-            Source::Desk => Ok(self.has_question(cx)),
-        }
-    }
-
-    fn has_question(&mut self, cx: &mut Context<'_>) -> bool {
-        let seat = self.handshake.attachment().and_then(Attachment::desk);
-        let Some(Poll::Ready(text)) = seat.map(|seat| self.questions.poll_message(seat, cx)) else {
-            return false;
-        };
-        self.reply(text);
-        true
-    }
-
-    /// Makes sure that there is an event to send, if there is any.
-    fn has_events(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
-        if self.poll_spooled(cx) {
-            return Ok(true);
-        }
-        let Some(attachment) = self.handshake.attachment() else { return Ok(false) };
-        let feed = Arc::clone(attachment.feed());
-        while self.spooled.is_none() {
-            let Poll::Ready(log) = feed.poll_pop(cx) else { return Ok(false) };
-            match log.take(&feed, TURN_BYTES) {
-                Taken::Events { events, more } => {
-                    if more {
-                        feed.push(Arc::clone(&log));
-                    }
-                    self.events.extend(events.into_iter().map(|event| (Arc::clone(&log), event)));
-                    if !self.events.is_empty() {
-                        return Ok(true);
-                    }
-                }
-                Taken::Spooled { after } => {
-                    self.spooled = Some(tokio::task::spawn_blocking(move || {
-                        let chunks = log.read_spool(after, TURN_BYTES as u64);
-                        (log, after, chunks)
-                    }));
-                    return Ok(self.poll_spooled(cx));
-                }
-                Taken::Lagged => return Err(End::Close(CloseCode::TryAgainLater, SLOW_OBSERVER)),
+    /// Ready when the transport has everything that there is.
+    fn poll_hand_over(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        while self.outgoing.has_output(self.handshake.attachment(), cx)? {
+            ready!(self.transport.poll_ready(cx))?;
+            if let Some(text) = self.outgoing.next_output() {
+                self.bytes.sent(text.len());
+                self.transport.send(text)?;
+                self.dirty = true;
             }
         }
-        Ok(false)
-    }
-
-    fn poll_spooled(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(reading) = &mut self.spooled else { return false };
-        let Poll::Ready(read) = Pin::new(reading).poll(cx) else { return false };
-        self.spooled = None;
-        let (Ok((log, after, chunks)), Some(attachment)) = (read, self.handshake.attachment()) else {
-            return false;
-        };
-        let bytes = chunks.iter().map(|chunk| chunk.bytes.len() as u64).sum();
-        log.skip_to(attachment.feed(), chunks.last().map_or(after, |chunk| chunk.seq), bytes);
-        attachment.feed().push(Arc::clone(&log));
-        self.events.extend(chunks.into_iter().map(|chunk| (Arc::clone(&log), Event::Output(chunk))));
-        !self.events.is_empty()
-    }
-
-    fn next_output(&mut self) -> Option<String> {
-        if let Some(reply) = self.replies.pop_front() {
-            self.reply_bytes -= reply.text.len();
-            self.sending = reply.memory;
-            return Some(reply.text);
-        }
-        if let Some((log, event)) = self.events.pop_front() {
-            return Some(answers::notification(log.id(), &event));
-        }
-        self.bodies.next_frame()
+        Poll::Ready(Ok(()))
     }
 
     fn reply(&mut self, reply: impl Into<Reply>) {
-        let mut reply = reply.into();
-        reply.count(&self.shared.memory);
-        self.reply_bytes += reply.text.len();
-        self.replies.push_back(reply);
+        self.outgoing.push(reply);
     }
 
     // ---- time ----
@@ -608,7 +479,7 @@ impl<T: Transport> Connection<T> {
         self.hold = None;
         if let Received::Message(bytes) = &received {
             self.hold = Some(Hold::new(&self.held, bytes.len(), &self.shared.memory));
-            self.shared.traffic.received_bytes.add(bytes.len() as u64);
+            self.bytes.received(bytes.len());
         }
         match received {
             Received::Message(bytes) if bytes.len() > LARGE_MESSAGE => {
@@ -640,99 +511,4 @@ impl<T: Transport> Connection<T> {
             Received::End(reason) => Err(End::Transport(reason)),
         }
     }
-
-    // ---- the end ----
-
-    async fn finish(mut self, end: End) {
-        match (&end, self.kind) {
-            (End::Transport(reason), _) => tracing::debug!(%reason, "a connection has ended"),
-            (End::Close(code, reason), _) => tracing::debug!(?code, reason, "a connection is closed"),
-        }
-        self.record_end();
-        if self.kind == Kind::Stdio {
-            self.drain().await;
-            return;
-        }
-        // Detached before the goodbye, which a peer may draw out.
-        self.tasks.abort_all();
-        self.watching = Watching::default();
-        self.bodies.abort();
-        self.handshake = Handshake::New;
-        let (code, reason) = match end {
-            End::Close(code, reason) => (code, reason),
-            End::Transport(EndReason::Framing(_)) => (CloseCode::Protocol, "the framing is broken"),
-            End::Transport(EndReason::NotUtf8) => (CloseCode::NotUtf8, "a text message is not UTF-8"),
-            End::Transport(EndReason::TooLarge) => (CloseCode::TooLarge, "a message is larger than 64 MiB"),
-            End::Transport(EndReason::Closed) => (CloseCode::Normal, ""),
-            End::Transport(EndReason::Io(_)) => return,
-        };
-        let _ = tokio::time::timeout(GOODBYE, self.goodbye(code, reason)).await;
-    }
-
-    /// Sends a close frame and waits for the peer's, so that nothing unread makes the system drop ours.
-    async fn goodbye(&mut self, code: CloseCode, reason: &str) {
-        // Answers that are ready go first; it fails where the peer has closed, and then the flush is what is left.
-        while let Some(reply) = self.replies.pop_front() {
-            if poll_fn(|cx| self.transport.poll_ready(cx)).await.is_err()
-                || self.transport.send(reply.text).is_err()
-            {
-                return;
-            }
-        }
-        let _ = self.transport.close(code, reason);
-        if poll_fn(|cx| self.transport.poll_flush(cx)).await.is_ok() {
-            while !matches!(poll_fn(|cx| self.transport.poll_receive(cx)).await, Received::End(_)) {}
-        }
-    }
-
-    /// Goes on without input until something holds, or the time is over.
-    async fn answer_until(&mut self, limit: Duration, holds: impl Fn(&Self) -> bool) {
-        let begun = Instant::now();
-        while !holds(self) && begun.elapsed() < limit {
-            let turn = poll_fn(|cx| self.poll_turn(cx));
-            match tokio::time::timeout(Duration::from_millis(20), turn).await {
-                Ok(Turn::Done(done)) => self.done(done),
-                Ok(Turn::MissingChanged(watch_id)) => self.missing_changed(watch_id),
-                Ok(Turn::End(_)) => return,
-                _ => {}
-            }
-        }
-    }
-
-    /// Answers everything that has arrived, then ends the session.
-    async fn drain(&mut self) {
-        self.input_ended = true;
-        self.initialize_by = None;
-        self.shutdown = Box::pin(CancellationToken::new().cancelled_owned());
-        self.answer_until(WORK_AT_END, |connection| {
-            connection.running == 0 && connection.queue.is_empty() && connection.bodies.is_answered()
-        })
-        .await;
-        // What is left waits for processes, and so for their end.
-        let session: Option<Arc<Session>> =
-            self.handshake.attachment().map(|seat| Arc::clone(seat.session()));
-        if let Some(session) = session {
-            let registry = Arc::clone(&self.shared.registry);
-            let ending = tokio::spawn(async move { registry.end(&session).await });
-            self.answer_until(Duration::MAX, |_| ending.is_finished()).await;
-        }
-        // Streams may be without end: they have no more time than this.
-        self.answer_until(GOODBYE, |connection| {
-            connection.tasks.is_empty() && connection.replies.is_empty() && connection.bodies.is_idle()
-        })
-        .await;
-        // The last events, such as the ends of the processes just ended.
-        let _ = tokio::time::timeout(
-            GOODBYE,
-            poll_fn(|cx| match self.poll_write(cx) {
-                Poll::Ready(outcome) => Poll::Ready(outcome),
-                Poll::Pending if self.dirty || !self.events.is_empty() => Poll::Pending,
-                Poll::Pending => Poll::Ready(Ok(())),
-            }),
-        )
-        .await;
-    }
 }
-
-/// Why an observer loses its connection.
-const SLOW_OBSERVER: &str = "too slow: the output has gone on without this observer";

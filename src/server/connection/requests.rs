@@ -37,7 +37,7 @@ impl<T: Transport> Connection<T> {
             Ok(Message::Request { id, method, params, trace: _ }) => match Call::decode(&method, params) {
                 Ok(call) => {
                     let ticket = self.ticket(id, call.label());
-                    let ticket = ticket.accounted(self.audit(), &call, || self.asker());
+                    let ticket = ticket.accounted(self.audit(), &call, &self.asker);
                     self.request(ticket, call);
                 }
                 Err(error) => {
@@ -52,7 +52,7 @@ impl<T: Transport> Connection<T> {
                 tracing::debug!(method = %method.escape_debug(), "an unknown notification is ignored");
             }
             Ok(Message::Response { id, outcome }) => {
-                if !self.questions.answer(&id, outcome) {
+                if !self.outgoing.questions.answer(&id, outcome) {
                     tracing::debug!(%id, "a response to no open request is ignored");
                 }
             }
@@ -75,19 +75,7 @@ impl<T: Transport> Connection<T> {
     }
 
     pub(super) fn record_end(&self) {
-        self.audit().record(|| Entry::new("connection.end").with(self.asker()));
-    }
-
-    /// Who asks for something on this connection.
-    fn asker(&self) -> Entry {
-        let entry = self.who.entry("request").plain("connection", self.id.number());
-        match self.handshake.attachment() {
-            Some(attachment) => {
-                let session = attachment.session();
-                entry.text("session", session.id()).text("client", session.client_name())
-            }
-            None => entry,
-        }
+        self.audit().record(|| Entry::new("connection.end").by(Arc::clone(&self.asker)));
     }
 
     fn initialized(&mut self) -> Result<(), End> {
@@ -134,6 +122,7 @@ impl<T: Transport> Connection<T> {
             environment_info: Some(self.info.clone()),
             observer: attachment.role() == Role::Observer,
         };
+        self.asker = self.who.asker(self.id, Some(&attachment));
         self.handshake = Handshake::Initialized(attachment);
         self.initialize_by = None;
         Ok(result)
@@ -226,7 +215,7 @@ impl<T: Transport> Connection<T> {
             return self.reply(reply);
         }
         let (place, before) = self.lanes.enter(keys, changes_files);
-        let tools = self.tools.clone();
+        let tools = Arc::clone(&self.tools);
         let task: BoxFuture<'static, Done> = match call {
             Call::FsWatchMissing(params) => {
                 Box::pin(work::watch_missing(ticket, params, tools, before, place))
@@ -255,9 +244,9 @@ impl<T: Transport> Connection<T> {
     /// It takes no place: a server that is slow to answer must hold nobody up.
     fn http(&mut self, ticket: Ticket, params: RequestParams) {
         let stream = params.stream_response.then_some(&params.request_id);
-        match self.bodies.admit(stream) {
+        match self.outgoing.bodies.admit(stream) {
             Ok(seat) => {
-                let task = self.holding(Box::pin(work::http(ticket, params, self.tools.clone(), seat)));
+                let task = self.holding(Box::pin(work::http(ticket, params, Arc::clone(&self.tools), seat)));
                 self.tasks.spawn(task);
             }
             Err(error) => self.reply(answers::failure(&ticket, &error.into_error_object())),
@@ -293,7 +282,7 @@ impl<T: Transport> Connection<T> {
                 self.waits -= 1;
                 return;
             }
-            DoneKind::Http(stream) => return self.bodies.answered(stream),
+            DoneKind::Http(stream) => return self.outgoing.bodies.answered(stream),
             DoneKind::Control(place) => return self.lanes.leave(place),
             DoneKind::Work(place) => place,
             DoneKind::Start { id, place, takes_place, started } => {
@@ -343,7 +332,7 @@ impl<T: Transport> Connection<T> {
             Some(outcome) => self.reply(answers::read(&ticket, &outcome)),
             None => {
                 self.waits += 1;
-                self.tasks.spawn(work::read(ticket, process, request, wait, self.tools.clone()));
+                self.tasks.spawn(work::read(ticket, process, request, wait, Arc::clone(&self.tools)));
             }
         }
     }

@@ -25,7 +25,7 @@ pub(super) struct Ticket {
 struct Account {
     log: AuditLog,
     /// Who asks.
-    asker: Entry,
+    asker: Arc<Entry>,
     /// Until it has been recorded.
     subject: Mutex<Option<Subject>>,
 }
@@ -43,10 +43,11 @@ impl Ticket {
     }
 
     /// Records what becomes of it, where its call is one that is recorded.
-    pub(super) fn accounted(self, log: &AuditLog, call: &Call, asker: impl FnOnce() -> Entry) -> Self {
+    pub(super) fn accounted(self, log: &AuditLog, call: &Call, asker: &Arc<Entry>) -> Self {
         let subject = if log.is_on() { Subject::of(call) } else { None };
         let account = subject.map(|subject| {
-            Arc::new(Account { log: log.clone(), asker: asker(), subject: Mutex::new(Some(subject)) })
+            let (log, asker) = (log.clone(), Arc::clone(asker));
+            Arc::new(Account { log, asker, subject: Mutex::new(Some(subject)) })
         });
         Self { account, ..self }
     }
@@ -58,10 +59,9 @@ impl Ticket {
 
     /// It starts a process, with this result.
     pub(super) fn started(&self, result: &StartResult) {
-        if let Some(account) = &self.account
-            && let Some(subject) = account.subject.lock().unwrap_or_else(PoisonError::into_inner).as_mut()
-        {
-            subject.started(result);
+        if let Some(account) = &self.account {
+            let mut subject = account.subject.lock().unwrap_or_else(PoisonError::into_inner);
+            *subject = subject.take().map(|subject| subject.started(result));
         }
     }
 
@@ -81,11 +81,9 @@ impl Ticket {
 
 impl Account {
     fn record(&self, failed: bool, outcome: impl FnOnce(Entry) -> Entry) {
-        let Some(subject) = self.subject.lock().unwrap_or_else(PoisonError::into_inner).take() else {
-            return;
-        };
-        if subject.always || failed {
-            self.log.record(|| outcome(self.asker.clone().with(subject.entry)));
+        let subject = self.subject.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(entry) = subject.and_then(|subject| subject.into_entry(failed)) {
+            self.log.record(|| outcome(entry).by(Arc::clone(&self.asker)));
         }
     }
 }

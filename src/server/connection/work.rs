@@ -19,7 +19,7 @@ use crate::environment_config::EnvironmentConfig;
 use crate::error_map::{IntoErrorObject, ProcessCallError};
 use crate::fs::{FileSystem, FsError, MAX_BLOCK_BYTES, MAX_WATCHED_PATHS, Watch};
 use crate::http_request::{HttpClient, HttpError, Room, StreamedBody, Taken};
-use crate::memory::{Held, MemoryBudget};
+use crate::memory::{Held, MemoryBudget, with_base64};
 use crate::path_uri::PathUri;
 use crate::process::Process;
 use crate::protocol::envelope::ErrorObject;
@@ -104,7 +104,7 @@ pub(super) struct Stream {
 }
 
 /// What requests work with.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Tools {
     pub(super) files: Arc<FileSystem>,
     pub(super) config: Arc<EnvironmentConfig>,
@@ -174,7 +174,7 @@ pub(super) fn at_once(ticket: &Ticket, call: &Call, tools: &Tools) -> Option<Rep
 pub(super) async fn files(
     ticket: Ticket,
     call: Call,
-    tools: Tools,
+    tools: Arc<Tools>,
     before: Before,
     place: Place,
     takes_place: bool,
@@ -189,7 +189,7 @@ pub(super) async fn files(
 pub(super) async fn watch_missing(
     ticket: Ticket,
     params: WatchMissingParams,
-    tools: Tools,
+    tools: Arc<Tools>,
     before: Before,
     place: Place,
 ) -> Done {
@@ -207,7 +207,7 @@ pub(super) fn watching(ticket: &Ticket, watching: bool) -> Reply {
     answers::success(ticket, &WatchMissingResponse { watching }).into()
 }
 
-async fn on_files(ticket: &Ticket, call: Call, tools: Tools) -> Reply {
+async fn on_files(ticket: &Ticket, call: Call, tools: Arc<Tools>) -> Reply {
     let files = &tools.files;
     match call {
         Call::FsReadFile(params) => {
@@ -284,7 +284,14 @@ async fn on_files(ticket: &Ticket, call: Call, tools: Tools) -> Reply {
 
 /// Reserves what an answer with so many bytes and their base64 takes, where memory is limited.
 async fn for_answer(bytes: u64, memory: &Arc<MemoryBudget>) -> Option<Held> {
-    reserve(usize::try_from(bytes.saturating_mul(7) / 3).unwrap_or(usize::MAX), memory).await
+    reserve(with_base64(bytes), memory).await
+}
+
+/// Reserves what a page of output takes.
+async fn for_page(process: &Process, request: ReadRequest, memory: &Arc<MemoryBudget>) -> Option<Held> {
+    memory.limit()?;
+    let there = process.log().retained_after(request.after);
+    for_answer(request.max_bytes.unwrap_or(MAX_ANSWER_OUTPUT).min(there), memory).await
 }
 
 async fn reserve(bytes: usize, memory: &Arc<MemoryBudget>) -> Option<Held> {
@@ -383,16 +390,14 @@ pub(super) async fn read(
     process: Arc<Process>,
     request: ReadRequest,
     wait: Duration,
-    tools: Tools,
+    tools: Arc<Tools>,
 ) -> Done {
     // The wait holds no room for the answer that may come of it.
     if !wait.is_zero() {
         wait_for_news(&process, request.after, wait).await;
     }
-    let room = tools.large.acquire_owned().await.ok();
-    let totals = process.log().status().totals;
-    let most = request.max_bytes.unwrap_or(MAX_ANSWER_OUTPUT).min(totals.stdout + totals.stderr + totals.pty);
-    let memory = for_answer(most, &tools.memory).await;
+    let room = Arc::clone(&tools.large).acquire_owned().await.ok();
+    let memory = for_page(&process, request, &tools.memory).await;
     let outcome = read_now(&process, request).await;
     let size: u64 = outcome.chunks.iter().map(|chunk| chunk.bytes.len() as u64).sum();
     let text = if size > LARGE_ANSWER {
@@ -416,7 +421,7 @@ pub(super) async fn write(
 }
 
 /// Makes an HTTP request, and takes the body whole unless it is to be streamed.
-pub(super) async fn http(ticket: Ticket, params: RequestParams, tools: Tools, seat: Seat) -> Done {
+pub(super) async fn http(ticket: Ticket, params: RequestParams, tools: Arc<Tools>, seat: Seat) -> Done {
     let stream = params.stream_response.then(|| params.request_id.clone());
     let work = async {
         if stream.is_some() {

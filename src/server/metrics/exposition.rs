@@ -14,7 +14,7 @@ pub(in crate::server) use prometheus_client::encoding::prometheus_text::CONTENT_
 use super::Traffic;
 use crate::server::connection::{MethodLabel, Shared};
 use crate::session::SessionRegistry;
-use crate::telemetry::{Counters, DURATION_BOUNDS, Histogram, Label, RunMetrics};
+use crate::telemetry::{Counters, Histogram, Label, RunMetrics};
 
 /// Looks everything up when it is asked; between two looks nothing is done.
 #[derive(Debug)]
@@ -225,7 +225,7 @@ impl Page<'_> {
 
 fn encode_histogram(mut metric: MetricEncoder<'_>, histogram: &Histogram) -> fmt::Result {
     let counts = histogram.buckets();
-    let bounds = DURATION_BOUNDS.into_iter().chain([f64::INFINITY]);
+    let bounds = Histogram::bounds().chain([f64::INFINITY]);
     let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
     metric.encode_histogram::<NoLabelSet>(histogram.seconds(), counts.iter().sum(), &buckets, None)
 }

@@ -18,6 +18,8 @@ labels! {
         Origin = "origin",
         /// Its `Host` is not this machine.
         Host = "host",
+        /// Another user made it, at a unix socket.
+        User = "user",
         /// It has not proved who it is.
         Authentication = "authentication",
         /// No TLS came about.
@@ -68,5 +70,44 @@ impl OpenConnection {
 impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.closed.increment();
+    }
+}
+
+/// Bytes of the messages of one connection that are not in the counts of the server yet. Its end counts them.
+#[derive(Debug)]
+pub(super) struct Bytes {
+    traffic: Arc<Traffic>,
+    received: u64,
+    sent: u64,
+}
+
+impl Bytes {
+    pub(super) fn of(traffic: &Arc<Traffic>) -> Self {
+        Self { traffic: Arc::clone(traffic), received: 0, sent: 0 }
+    }
+
+    pub(super) fn received(&mut self, bytes: usize) {
+        self.received += bytes as u64;
+    }
+
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+    }
+
+    /// Counts them.
+    pub(super) fn count(&mut self) {
+        for (bytes, counter) in
+            [(&mut self.received, &self.traffic.received_bytes), (&mut self.sent, &self.traffic.sent_bytes)]
+        {
+            if *bytes > 0 {
+                counter.add(std::mem::take(bytes));
+            }
+        }
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        self.count();
     }
 }

@@ -11,12 +11,12 @@ use futures_util::future::BoxFuture;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::oneshot;
 
-use super::{Carrier, Egress, OwnProxy, StartError};
-use crate::network::endpoints::{self, EndpointError};
-use crate::network::proxy::bridge::Bridges;
+use super::endpoints::{self, EndpointError};
+use super::{Carrier, Egress, OwnProxy, StartError, variables};
+use crate::network::proxy::bridge::{self, Bridges};
 use crate::network::proxy::guest::{Guest, InsideNetwork};
 use crate::network::proxy::transparent::Redirected;
-use crate::network::proxy::{Endpoints, variables};
+use crate::network::proxy::{Endpoints, Proxy};
 use crate::process::env::Variables;
 use crate::sandbox::entrance::{Entrance, Inside, Intercepted};
 use crate::sandbox::peer_check::Introduction;
@@ -35,8 +35,8 @@ pub(in super::super) struct Way {
     /// Why the program must not be executed, although the start succeeds.
     pub(in super::super) refusal: Option<String>,
     doors: Doors,
-    /// In a network of its own, in the order of their ports.
-    inside: Vec<Door>,
+    /// Who answers at the doors in a network of its own.
+    inside: Option<Answering>,
 }
 
 /// The doors of a run. Dropped, bridges to proxies of others are cut; a proxy of this server serves the start's other
@@ -47,11 +47,13 @@ pub(in super::super) struct Doors {
     bridges: Option<Arc<Bridges>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
-    Http,
-    Socks,
-    Bridge(SocketAddr),
+/// Who answers at doors, which come in this order.
+#[derive(Debug)]
+enum Answering {
+    /// By HTTP and, if the start wants it, by SOCKS.
+    Proxy(Arc<OwnProxy>),
+    /// One endpoint at each door.
+    Bridges(Arc<Bridges>, Vec<SocketAddr>),
 }
 
 impl Egress {
@@ -68,15 +70,15 @@ impl Egress {
 
     fn way(self: &Arc<Self>, network: WantedNetwork) -> Way {
         let doors = Doors { egress: Arc::clone(self), bridges: None };
-        Way { network, introduction: None, refusal: None, doors, inside: Vec::new() }
+        Way { network, introduction: None, refusal: None, doors, inside: None }
     }
 
-    fn to_own(self: &Arc<Self>, own: &OwnProxy, variables: &mut Variables) -> Way {
+    fn to_own(self: &Arc<Self>, own: &Arc<OwnProxy>, variables: &mut Variables) -> Way {
         let Some(host) = &own.host else {
             let socks = own.proxy.has_socks().then(|| inside(1));
             variables::lay_over(variables, Endpoints { http: inside(0), socks }, own.allows_local, true);
-            let doors = [Some(Door::Http), socks.map(|_| Door::Socks)].into_iter().flatten().collect();
-            return self.inwards(doors);
+            let way = self.inwards(1 + usize::from(socks.is_some()), own.transparent);
+            return Way { inside: Some(Answering::Proxy(Arc::clone(own))), ..way };
         };
         let is_enforced = self.isolation.is_some();
         variables::lay_over(variables, host.endpoints, own.allows_local, is_enforced);
@@ -89,26 +91,27 @@ impl Egress {
         let found = match endpoints::find(variables, listed) {
             // Clients of the reference are used to a program that ends here.
             Err(error @ EndpointError::Unlisted(_)) => {
-                return Ok(Way { refusal: Some(error.to_string()), ..self.inwards(Vec::new()) });
+                return Ok(Way { refusal: Some(error.to_string()), ..self.inwards(0, false) });
             }
             found => found.map_err(|error| invalid(&error))?,
         };
-        let bridges = Bridges::new(&found, self.executor.network()).map_err(|error| invalid(&error))?;
+        let site = self.executor.network();
         if self.isolation != Some(NetworkIsolation::Private) {
+            bridge::check(&found, site).map_err(|error| invalid(&error))?;
             endpoints::redirect(variables, |_| None);
             return Ok(self.way(WantedNetwork::Ports(found.iter().map(SocketAddr::port).collect())));
         }
+        let bridges = Arc::new(Bridges::new(&found, site).map_err(|error| invalid(&error))?);
         let port = |address| found.iter().position(|one| *one == address).map(|at| inside(at).port());
         endpoints::redirect(variables, port);
-        let mut way = self.inwards(found.into_iter().map(Door::Bridge).collect());
-        way.doors.bridges = Some(Arc::new(bridges));
-        Ok(way)
+        let mut way = self.inwards(found.len(), false);
+        way.doors.bridges = Some(Arc::clone(&bridges));
+        Ok(Way { inside: Some(Answering::Bridges(bridges, found)), ..way })
     }
 
-    fn inwards(self: &Arc<Self>, doors: Vec<Door>) -> Way {
-        let ports = (0..doors.len()).map(|number| inside(number).port()).collect();
-        let transparent = matches!(&self.carrier, Carrier::Own(own) if own.transparent);
-        Way { inside: doors, ..self.way(WantedNetwork::Private(PrivateNetwork { ports, transparent })) }
+    fn inwards(self: &Arc<Self>, doors: usize, transparent: bool) -> Way {
+        let ports = (0..doors).map(|number| inside(number).port()).collect();
+        self.way(WantedNetwork::Private(PrivateNetwork { ports, transparent }))
     }
 }
 
@@ -122,11 +125,10 @@ impl Way {
     /// Has the doors opened as soon as the run's network is there. A promise that is broken is of a start that has failed.
     pub(in super::super) fn open(self, entrance: Option<oneshot::Receiver<Entrance>>) -> Doors {
         let Self { doors, inside, .. } = self;
-        if let Some(entrance) = entrance {
-            let (egress, bridges) = (Arc::clone(&doors.egress), doors.bridges.clone());
+        if let (Some(entrance), Some(inside)) = (entrance, inside) {
             tokio::spawn(async move {
                 let Ok(entrance) = entrance.await else { return };
-                if let Err(error) = egress.serve(&inside, entrance, bridges.as_deref()) {
+                if let Err(error) = inside.serve(entrance) {
                     tracing::warn!(%error, "a process is left without its proxy");
                 }
             });
@@ -135,24 +137,21 @@ impl Way {
     }
 }
 
-impl Egress {
-    fn serve(&self, doors: &[Door], entrance: Entrance, bridges: Option<&Bridges>) -> io::Result<()> {
+impl Answering {
+    fn serve(&self, entrance: Entrance) -> io::Result<()> {
         let Entrance { listeners, inside, intercepted } = entrance;
-        let guest = Guest { check: None, inside: Some(Arc::new(OwnNetwork(inside))) };
-        for (door, listener) in doors.iter().zip(listeners) {
-            match (door, &self.carrier, bridges) {
-                (Door::Http, Carrier::Own(own), _) => own.proxy.serve_http(listener, &guest)?,
-                (Door::Socks, Carrier::Own(own), _) => own.proxy.serve_socks(listener, &guest)?,
-                (Door::Bridge(endpoint), _, Some(bridges)) => bridges.serve(listener, *endpoint)?,
-                _ => {}
+        match self {
+            Self::Proxy(own) => {
+                let guest = Guest { check: None, inside: Some(Arc::new(OwnNetwork(inside))) };
+                for (listener, serve) in listeners.into_iter().zip([Proxy::serve_http, Proxy::serve_socks]) {
+                    serve(&own.proxy, listener, &guest)?;
+                }
+                own.proxy.serve_redirected(intercepted.into_iter().map(redirected).collect(), &guest)
             }
-        }
-        match &self.carrier {
-            Carrier::Own(own) => {
-                let redirected = intercepted.into_iter().map(redirected).collect();
-                own.proxy.serve_redirected(redirected, &guest)
-            }
-            Carrier::Others { .. } => Ok(()),
+            Self::Bridges(bridges, endpoints) => listeners
+                .into_iter()
+                .zip(endpoints)
+                .try_for_each(|(listener, endpoint)| bridges.serve(listener, *endpoint)),
         }
     }
 }

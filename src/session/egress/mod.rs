@@ -5,7 +5,9 @@
 //! where that is enforced.
 
 mod doors;
+mod endpoints;
 mod host;
+mod variables;
 
 use std::sync::Arc;
 
@@ -30,7 +32,7 @@ pub(super) struct Egress {
 #[derive(Debug)]
 enum Carrier {
     /// A proxy of this server.
-    Own(Box<OwnProxy>),
+    Own(Arc<OwnProxy>),
     /// Proxies of somebody else, which the variables name; with any `listed`, at these ports only.
     Others { listed: Vec<u16> },
 }
@@ -74,7 +76,7 @@ impl Egress {
                 let is_outside = isolation != Some(NetworkIsolation::Private);
                 let host = is_outside.then(|| HostSide::open(&proxy, only_own)).transpose()?;
                 let allows_local = launch.proxy.allow_local_binding;
-                Carrier::Own(Box::new(OwnProxy { proxy, allows_local, host, transparent: is_transparent }))
+                Carrier::Own(Arc::new(OwnProxy { proxy, allows_local, host, transparent: is_transparent }))
             }
             _ => Carrier::Others {
                 listed: exec

@@ -61,6 +61,16 @@ impl Group {
         self.dir.join(setting).exists()
     }
 
+    /// Whether as much as its limit was ever in use of what a controller counts; `None` where the kernel does not keep
+    /// the highest number, as before Linux 6.1, or where there is no limit.
+    #[must_use]
+    pub fn was_at_max(&self, controller: &str) -> Option<bool> {
+        let value = |file| {
+            fs::read_to_string(self.dir.join(format!("{controller}.{file}"))).ok()?.trim().parse::<u64>().ok()
+        };
+        Some(value("peak")? >= value("max")?)
+    }
+
     /// A file of events: readable with priority when a number in it has changed since it was read.
     ///
     /// # Errors
@@ -97,10 +107,11 @@ impl Group {
         own.chain(self.below().iter().flat_map(Self::pids)).collect()
     }
 
-    /// Kills everything in it and below it, also what is forked meanwhile.
-    pub fn kill(&self) {
-        // It fails where the cgroup is gone, and nothing can be in it then.
-        let _ = self.set("cgroup.kill", "1");
+    /// Kills everything in it and below it, also what is forked meanwhile. False where it cannot: the cgroup is gone, or
+    /// a program has made it a threaded one.
+    #[must_use]
+    pub fn kill(&self) -> bool {
+        self.set("cgroup.kill", "1").is_ok()
     }
 
     /// Removes it and those below it, as far as nothing lives in them; true if it is gone. For blocking threads.
@@ -140,6 +151,19 @@ fn number(text: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use test_case::test_case;
+
+    #[test_case("30\n", "30\n", Some(true); "it was")]
+    #[test_case("29\n", "30\n", Some(false); "it was not")]
+    #[test_case("30\n", "max\n", None; "no limit")]
+    fn what_was_in_use_is_compared_with_the_limit(peak: &str, max: &str, expected: Option<bool>) {
+        let dir = tempfile::tempdir().unwrap();
+        let group = Group::at(dir.path().to_owned());
+        fs::write(dir.path().join("pids.max"), max).unwrap();
+        assert_eq!(group.was_at_max("pids"), None, "an old kernel");
+        fs::write(dir.path().join("pids.peak"), peak).unwrap();
+        assert_eq!(group.was_at_max("pids"), expected);
+    }
 
     #[test]
     fn a_number_is_found_by_its_whole_name() {

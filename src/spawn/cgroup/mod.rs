@@ -24,8 +24,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::protocol::limits::ProcessLimit;
+
 pub use self::group::Group;
-pub use self::survey::{base, controllers};
+pub use self::survey::{Missing, Survey, survey};
 
 /// Where the server itself goes.
 const LEAF: &str = "exec-server";
@@ -68,12 +70,38 @@ impl Controller {
     }
 }
 
+/// What it takes to hold a whole tree to a limit.
+///
+/// Resource limits are no way out: those of memory and processor time count each process alone, that of processes counts
+/// all of the user's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing of the machine.
+    Nothing,
+    /// A cgroup, which counts processor time by itself.
+    Group,
+    /// A cgroup with this controller.
+    Controller(Controller),
+}
+
+impl Need {
+    /// What a limit takes.
+    #[must_use]
+    pub const fn of(limit: ProcessLimit) -> Self {
+        match limit {
+            ProcessLimit::WallMs | ProcessLimit::OutputBytes | ProcessLimit::OpenFiles => Self::Nothing,
+            ProcessLimit::CpuMs => Self::Group,
+            ProcessLimit::MemoryBytes => Self::Controller(Controller::Memory),
+            ProcessLimit::Processes => Self::Controller(Controller::Pids),
+        }
+    }
+}
+
 /// One server's cgroups.
 #[derive(Debug)]
 pub struct Hierarchy {
     runs: Group,
-    /// Why a controller cannot be had.
-    missing: Vec<(Controller, String)>,
+    missing: Missing,
     /// Sessions so far.
     sessions: AtomicU64,
     /// Held until this process ends.
@@ -87,7 +115,7 @@ impl Hierarchy {
     /// # Errors
     /// A sentence for the operator. Nothing but the server's own place has changed then.
     pub fn set_up(home: &Home) -> Result<Arc<Self>, String> {
-        let base = base(home)?;
+        let Survey { base, missing } = survey(home)?;
         let in_base = |what: &str, error: &io::Error| format!("{}: {what}: {error}", base.display());
         let turn = lock(&base, true).map_err(|error| in_base("cannot be locked", &error))?;
         let group = Group::at(base.clone());
@@ -97,22 +125,20 @@ impl Hierarchy {
         }
         let name = format!("{RUNS}{:08x}", uuid::Uuid::new_v4().as_fields().0);
         let runs = group.create(&name).map_err(|error| in_base("no cgroup can be made", &error))?;
-        let taken = Self::take(&group, runs.clone());
+        let taken = Self::take(&group, runs.clone(), &missing);
         drop(turn);
         taken.inspect_err(|_| {
             let _ = runs.remove();
         })
     }
 
-    fn take(base: &Group, runs: Group) -> Result<Arc<Self>, String> {
-        if !runs.has("cgroup.kill") {
-            return Err("cgroups cannot be killed: Linux 5.14 or later is needed".to_owned());
-        }
+    fn take(base: &Group, runs: Group, missing: &Missing) -> Result<Arc<Self>, String> {
+        survey::check_killable(runs.dir())?;
         let lock = lock(runs.dir(), false).map_err(|error| format!("{}: {error}", runs.dir().display()))?;
-        let missing = Controller::ALL
-            .into_iter()
-            .filter_map(|controller| Some((controller, hand_on(controller, base, &runs).err()?)))
-            .collect();
+        let missing = Missing::of(|controller| match missing.why_not(controller) {
+            Some(reason) => Some(reason.to_owned()),
+            None => hand_on(controller, base, &runs).err(),
+        });
         Ok(Arc::new(Self { runs, missing, sessions: AtomicU64::new(0), _lock: lock }))
     }
 
@@ -125,8 +151,7 @@ impl Hierarchy {
     /// Why a controller cannot be had; `None` if it can.
     #[must_use]
     pub fn why_not(&self, controller: Controller) -> Option<&str> {
-        let missing = self.missing.iter().find(|(missing, _)| *missing == controller);
-        missing.map(|(_, reason)| reason.as_str())
+        self.missing.why_not(controller)
     }
 
     /// The cgroups of the next session. They are made when they are needed.
@@ -224,7 +249,8 @@ pub fn end_runs(runs: &Path) {
 
 fn kill_and_remove(group: &Group) {
     let deadline = Instant::now() + GONE;
-    group.kill();
+    // Where it cannot be killed, it may be empty all the same.
+    let _ = group.kill();
     while !group.remove() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -274,9 +300,6 @@ fn own_pids(base: &Group) -> Vec<i32> {
 /// Lets runs have a controller.
 fn hand_on(controller: Controller, base: &Group, runs: &Group) -> Result<(), String> {
     let (name, place) = (controller.name(), base.dir().display());
-    if !controllers(base.dir()).iter().any(|known| known == name) {
-        return Err(format!("{place} has no {name} controller"));
-    }
     for group in [base, runs] {
         group.set("cgroup.subtree_control", &format!("+{name}")).map_err(|error| {
             match own_pids(base).as_slice() {

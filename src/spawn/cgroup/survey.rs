@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Access, access, getxattr};
 
-use super::{Home, LEAF};
+use super::{Controller, Home, LEAF};
 
 /// Files that the owner of a delegated cgroup may write.
 const GIVEN: [&str; 3] = ["", "cgroup.procs", "cgroup.subtree_control"];
@@ -22,11 +22,36 @@ struct Place {
     own: PathBuf,
 }
 
-/// The cgroup that may be divided, or why there is none.
+/// A cgroup that may be divided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survey {
+    /// Its directory.
+    pub base: PathBuf,
+    /// What runs in it cannot be held to, as far as looking tells.
+    pub missing: Missing,
+}
+
+/// Controllers that cannot be had, each with the reason.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Missing(Vec<(Controller, String)>);
+
+impl Missing {
+    /// Why a controller cannot be had; `None` if it can.
+    #[must_use]
+    pub fn why_not(&self, controller: Controller) -> Option<&str> {
+        self.0.iter().find(|(missing, _)| *missing == controller).map(|(_, reason)| reason.as_str())
+    }
+
+    pub(super) fn of(why_not: impl Fn(Controller) -> Option<String>) -> Self {
+        Self(Controller::ALL.into_iter().filter_map(|one| Some((one, why_not(one)?))).collect())
+    }
+}
+
+/// Looks for the cgroup that may be divided; changes nothing.
 ///
 /// # Errors
-/// A sentence for the operator.
-pub fn base(home: &Home) -> Result<PathBuf, String> {
+/// Why there is none: a sentence for the operator.
+pub fn survey(home: &Home) -> Result<Survey, String> {
     let base = match home {
         Home::Own => own_base()?,
         Home::At(path) => path.clone(),
@@ -35,20 +60,68 @@ pub fn base(home: &Home) -> Result<PathBuf, String> {
         return Err(format!("{} is no cgroup v2 directory", base.display()));
     }
     for file in GIVEN {
-        let path = base.join(file);
         let wanted = if file.is_empty() { Access::WRITE_OK | Access::EXEC_OK } else { Access::WRITE_OK };
-        access(&path, wanted).map_err(|errno| {
-            format!("{} cannot be written: {}", path.display(), std::io::Error::from(errno))
+        check_access(&base.join(file), wanted)?;
+    }
+    if let Some(ancestor) = common_ancestor(&base) {
+        check_access(&ancestor.join("cgroup.procs"), Access::WRITE_OK).map_err(|error| {
+            format!("no process can be moved from the server's cgroup to {}: {error}", base.display())
         })?;
     }
-    Ok(base)
+    if !is_root(&base) {
+        check_killable(&base)?;
+    }
+    let known = controllers(&base);
+    let lacks = |one: Controller| format!("{} has no {} controller", base.display(), one.name());
+    let missing = Missing::of(|one| (!known.iter().any(|known| known == one.name())).then(|| lacks(one)));
+    Ok(Survey { base, missing })
+}
+
+fn check_access(path: &Path, wanted: Access) -> Result<(), String> {
+    access(path, wanted)
+        .map_err(|errno| format!("{} cannot be written: {}", path.display(), std::io::Error::from(errno)))
+}
+
+/// Whether everything in a cgroup can be killed by one write. The root of the tree cannot be, and does not tell.
+pub(super) fn check_killable(group: &Path) -> Result<(), String> {
+    match group.join("cgroup.kill").exists() {
+        true => Ok(()),
+        false => Err("cgroups cannot be killed: Linux 5.14 or later is needed".to_owned()),
+    }
+}
+
+/// The one that no process has made has no such file.
+fn is_root(group: &Path) -> bool {
+    !group.join("cgroup.events").exists()
 }
 
 /// The controllers that a cgroup can hand on.
-#[must_use]
-pub fn controllers(base: &Path) -> Vec<String> {
+fn controllers(base: &Path) -> Vec<String> {
     let text = fs::read_to_string(base.join("cgroup.controllers")).unwrap_or_default();
     text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The nearest cgroup above both this process and another cgroup: who moves processes between them must be able to write
+/// it. `None` where it cannot be seen from here.
+fn common_ancestor(base: &Path) -> Option<PathBuf> {
+    let [membership, mounts] = ["/proc/self/cgroup", "/proc/self/mountinfo"].map(fs::read_to_string);
+    common_ancestor_of(&membership.ok()?, &mounts.ok()?, &fs::canonicalize(base).ok()?)
+}
+
+fn common_ancestor_of(membership: &str, mounts: &str, base: &Path) -> Option<PathBuf> {
+    let own = Path::new(own_group(membership)?);
+    let holds_base = |(_, mount): &(PathBuf, PathBuf)| base.starts_with(mount);
+    let (root, mount) = mounts
+        .lines()
+        .filter_map(cgroup_mount)
+        .filter(holds_base)
+        .max_by_key(|(_, mount)| mount.as_os_str().len())?;
+    let group = root.join(base.strip_prefix(&mount).ok()?);
+    let both = own.components().zip(group.components());
+    let shared: PathBuf = both.take_while(|(one, other)| one == other).map(|(one, _)| one).collect();
+    // A cgroup namespace shows what is above its root as `..`.
+    let is_outside = own.components().any(|component| component == Component::ParentDir);
+    (!is_outside).then(|| Some(mount.join(shared.strip_prefix(&root).ok()?)))?
 }
 
 /// Whether this process is in a cgroup itself, not in one below it.
@@ -73,8 +146,7 @@ impl Place {
     }
 
     fn of(membership: &str, mounts: &str) -> Result<Self, String> {
-        let own = membership.lines().find_map(|line| line.strip_prefix("0::"));
-        let own = Path::new(own.ok_or("the kernel has no cgroup v2")?);
+        let own = Path::new(own_group(membership).ok_or("the kernel has no cgroup v2")?);
         let mounts = mounts.lines().filter_map(cgroup_mount);
         let mut places = mounts.filter_map(|(root, mount)| {
             let below = own.strip_prefix(&root).ok()?;
@@ -87,8 +159,7 @@ impl Place {
 
     /// Root may write everywhere, so being able to is not enough: somebody must have given it away.
     fn check(&self, base: &Path) -> Result<(), String> {
-        // The one that no process has made has no such file.
-        if !base.join("cgroup.events").exists() {
+        if is_root(base) {
             return Err(
                 "the server is in the root of the cgroup tree, which is nobody's to divide".to_owned()
             );
@@ -104,6 +175,10 @@ impl Place {
         }
         Err(format!("{} was not delegated to the server", base.display()))
     }
+}
+
+fn own_group(membership: &str) -> Option<&str> {
+    membership.lines().find_map(|line| line.strip_prefix("0::"))
 }
 
 /// The root and the place of a mount of cgroup v2.
@@ -154,7 +229,34 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_no_cgroup_is_refused_by_name() {
-        let error = base(&Home::At("/tmp".into())).unwrap_err();
+        let error = survey(&Home::At("/tmp".into())).unwrap_err();
         assert_eq!(error, "/tmp is no cgroup v2 directory");
+    }
+
+    #[test]
+    fn what_cannot_be_killed_is_refused_before_anything_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        for file in ["cgroup.controllers", "cgroup.procs", "cgroup.subtree_control", "cgroup.events"] {
+            fs::write(dir.path().join(file), "pids\n").unwrap();
+        }
+        let home = Home::At(dir.path().to_owned());
+        assert!(survey(&home).unwrap_err().contains("cannot be killed"));
+        fs::write(dir.path().join("cgroup.kill"), "").unwrap();
+        let found = survey(&home).unwrap();
+        assert_eq!(found.missing.why_not(Controller::Pids), None);
+        let reason = format!("{} has no memory controller", dir.path().display());
+        assert_eq!(found.missing.why_not(Controller::Memory), Some(reason.as_str()));
+    }
+
+    #[test_case("0::/a/b\n", "/sys/fs/cgroup/a/c", Some("/sys/fs/cgroup/a"); "beside the own one")]
+    #[test_case("0::/a/b\n", "/sys/fs/cgroup/a/b/c", Some("/sys/fs/cgroup/a/b"); "below the own one")]
+    #[test_case("0::/a\n", "/sys/fs/cgroup/b", Some("/sys/fs/cgroup"); "elsewhere")]
+    #[test_case("0::/box/a\n", "/boxes/b", Some("/boxes"); "in a part that is mounted")]
+    #[test_case("0::/a\n", "/boxes/b", None; "above the part that is mounted")]
+    #[test_case("0::/../a\n", "/sys/fs/cgroup/b", None; "above a namespace")]
+    #[test_case("0::/a\n", "/tmp", None; "in no mount")]
+    fn the_nearest_cgroup_above_two_is_found(membership: &str, base: &str, expected: Option<&str>) {
+        let mounts = format!("{MOUNTS}31 24 0:26 /box /boxes rw - cgroup2 cgroup2 rw\n");
+        assert_eq!(common_ancestor_of(membership, &mounts, Path::new(base)), expected.map(PathBuf::from));
     }
 }

@@ -1,38 +1,74 @@
-use serde::Serialize;
-use serde_json::{Map, Value};
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// What is kept of a text that somebody else chose.
-const TEXT_CHARS: usize = 1024;
+const TEXT_BYTES: usize = 1024;
 /// What is kept of a structure that somebody else chose.
 const VALUE_BYTES: usize = 8 << 10;
+/// What the texts and structures of an entry have together, without those that it shares with others.
+const ENTRY_BYTES: usize = 16 << 10;
 
 /// What happened, and when.
 #[derive(Debug, Clone)]
-pub struct Entry(Map<String, Value>);
+pub struct Entry {
+    time: SystemTime,
+    event: &'static str,
+    /// Who did it.
+    by: Option<Arc<Entry>>,
+    members: Vec<(&'static str, Member)>,
+    /// Of the members.
+    bytes: usize,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+enum Member {
+    Plain(Value),
+    Text(String),
+    Structure(Box<RawValue>),
+}
+
+impl Member {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Text(text) => text.len(),
+            Self::Structure(json) => json.get().len(),
+        }
+    }
+}
 
 impl Entry {
     /// An entry of this moment.
     #[must_use]
     pub fn new(event: &'static str) -> Self {
-        let mut time = String::new();
-        // Writing to a string does not fail.
-        let _ = SystemTime.format_time(&mut Writer::new(&mut time));
-        let mut members = Map::new();
-        members.insert("time".to_owned(), time.into());
-        members.insert("event".to_owned(), event.into());
-        Self(members)
+        Self::at(SystemTime::now(), event)
+    }
+
+    /// An entry of a moment that has passed.
+    #[must_use]
+    pub const fn at(time: SystemTime, event: &'static str) -> Self {
+        Self { time, event, by: None, members: Vec::new(), bytes: 0 }
+    }
+
+    /// With the members of another one, but for those that it has itself.
+    #[must_use]
+    pub fn by(self, somebody: Arc<Self>) -> Self {
+        Self { by: Some(somebody), ..self }
     }
 
     /// With a text, cut where it is too long.
     #[must_use]
     pub fn text(self, name: &'static str, text: &str) -> Self {
-        let cut = match text.char_indices().nth(TEXT_CHARS) {
-            Some((end, _)) => format!("{}…", &text[..end]).into(),
-            None => text.into(),
-        };
-        self.member(name, cut)
+        let end = text.floor_char_boundary(TEXT_BYTES);
+        let cut = if end < text.len() { format!("{}…", &text[..end]) } else { text.to_owned() };
+        self.member(name, Member::Text(cut))
     }
 
     /// With a text, if there is one.
@@ -47,34 +83,50 @@ impl Entry {
     /// With a number, or true or false.
     #[must_use]
     pub fn plain(self, name: &'static str, value: impl Into<Value>) -> Self {
-        self.member(name, value.into())
+        self.member(name, Member::Plain(value.into()))
     }
 
     /// With a structure, or its size if it is too large.
     #[must_use]
     pub fn value(self, name: &'static str, value: &impl Serialize) -> Self {
-        let value = serde_json::to_value(value).unwrap_or_default();
-        let bytes = value.to_string().len();
-        let kept = if bytes <= VALUE_BYTES { value } else { format!("too large: {bytes} bytes").into() };
-        self.member(name, kept)
+        match serde_json::value::to_raw_value(value) {
+            Ok(json) if json.get().len() <= VALUE_BYTES => self.member(name, Member::Structure(json)),
+            Ok(json) => self.member(name, too_large(json.get().len())),
+            Err(error) => self.text(name, &format!("cannot be encoded: {error}")),
+        }
     }
 
-    /// With the members of another one behind its own.
-    #[must_use]
-    pub fn with(mut self, other: Self) -> Self {
-        self.0.extend(other.0.into_iter().filter(|(name, _)| name != "time" && name != "event"));
-        self
-    }
-
-    fn member(mut self, name: &'static str, value: Value) -> Self {
-        self.0.insert(name.to_owned(), value);
+    fn member(mut self, name: &'static str, value: Member) -> Self {
+        let bytes = value.bytes();
+        let value = if self.bytes + bytes <= ENTRY_BYTES { value } else { too_large(bytes) };
+        self.bytes += value.bytes();
+        self.members.push((name, value));
         self
     }
 
     /// As a line of the log.
-    pub(super) fn into_line(self) -> String {
-        let mut line = Value::Object(self.0).to_string();
+    pub(super) fn line(&self) -> String {
+        // It has nothing that JSON cannot say.
+        let mut line = serde_json::to_string(self).unwrap_or_default();
         line.push('\n');
         line
+    }
+}
+
+fn too_large(bytes: usize) -> Member {
+    Member::Text(format!("too large: {bytes} bytes"))
+}
+
+impl Serialize for Entry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let own: HashSet<&str> = self.members.iter().map(|(name, _)| *name).collect();
+        let others = self.by.iter().flat_map(|by| &by.members).filter(|(name, _)| !own.contains(name));
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("time", &humantime::format_rfc3339_micros(self.time).to_string())?;
+        map.serialize_entry("event", self.event)?;
+        for (name, value) in others.chain(&self.members) {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
     }
 }

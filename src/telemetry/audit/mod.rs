@@ -1,7 +1,7 @@
 //! The audit log: one line of JSON for everything that somebody did or was refused.
 //!
-//! Whoever records never waits: lines go through a bounded queue to a thread that writes them. What does not fit is
-//! counted, and the log itself says how much is missing.
+//! Whoever records never waits: entries go through a bounded queue to a thread that encodes and writes them. What does
+//! not fit is counted, and the log itself says how much is missing.
 
 mod entry;
 mod file;
@@ -9,15 +9,15 @@ mod writer;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use crate::config::AuditTarget;
 pub use entry::Entry;
-use writer::{Losses, Message, Writer};
+use writer::{Losses, Progress, Writer};
 
-/// Lines that may wait to be written. Each has 16 KiB at most.
+/// Entries that may wait to be written. Each has 16 KiB at most, beside what those of a connection share.
 const QUEUE: usize = 1024;
 
 /// The log cannot be opened.
@@ -34,7 +34,10 @@ pub struct AuditLog(Option<Arc<Shared>>);
 
 #[derive(Debug)]
 struct Shared {
-    queue: SyncSender<Message>,
+    queue: SyncSender<Entry>,
+    /// Entries that the queue has taken.
+    queued: AtomicU64,
+    progress: Arc<Progress>,
     losses: Arc<Losses>,
 }
 
@@ -44,14 +47,15 @@ impl AuditLog {
     /// # Errors
     /// The file cannot be opened for writing.
     pub fn open(target: &AuditTarget) -> Result<Self, AuditError> {
-        let (queue, lines) = sync_channel(QUEUE);
-        let losses = Arc::new(Losses::default());
-        let writer = Writer::open(target, lines, Arc::clone(&losses)).map_err(|source| {
-            let path = PathBuf::from(target.to_string());
-            AuditError { path, source }
-        })?;
+        let (queue, entries) = sync_channel(QUEUE);
+        let (progress, losses) = (Arc::<Progress>::default(), Arc::<Losses>::default());
+        let writer =
+            Writer::open(target, entries, Arc::clone(&progress), Arc::clone(&losses)).map_err(|source| {
+                let path = PathBuf::from(target.to_string());
+                AuditError { path, source }
+            })?;
         std::thread::spawn(move || writer.run());
-        Ok(Self(Some(Arc::new(Shared { queue, losses }))))
+        Ok(Self(Some(Arc::new(Shared { queue, queued: AtomicU64::new(0), progress, losses }))))
     }
 
     /// Whether anything is recorded.
@@ -63,9 +67,10 @@ impl AuditLog {
     /// Records an entry; without a log it is not even made. Never waits.
     pub fn record(&self, entry: impl FnOnce() -> Entry) {
         let Some(shared) = &self.0 else { return };
-        if shared.queue.try_send(Message::Line(entry().into_line())).is_err() {
-            shared.losses.queue.fetch_add(1, Ordering::Relaxed);
-        }
+        match shared.queue.try_send(entry()) {
+            Ok(()) => shared.queued.fetch_add(1, Ordering::Release),
+            Err(_) => shared.losses.queue.fetch_add(1, Ordering::Relaxed),
+        };
     }
 
     /// Entries that are not in the log.
@@ -74,14 +79,12 @@ impl AuditLog {
         self.0.as_ref().map_or(0, |shared| shared.losses.total())
     }
 
-    /// Waits, within the limit, until everything recorded before is written. It blocks.
-    pub fn flush(&self, limit: Duration) {
-        let Some(shared) = &self.0 else { return };
-        let (done, written) = sync_channel(1);
-        if shared.queue.send(Message::Flush(done)).is_ok() {
-            // Nobody can be told that the log is stuck but those who miss its end.
-            let _ = written.recv_timeout(limit);
-        }
+    /// Waits, within the limit, until the thread is done with everything recorded before; false if it is not. It
+    /// blocks.
+    pub fn flush(&self, limit: Duration) -> bool {
+        self.0
+            .as_ref()
+            .is_none_or(|shared| shared.progress.reached(shared.queued.load(Ordering::Acquire), limit))
     }
 }
 

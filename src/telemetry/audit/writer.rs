@@ -1,7 +1,8 @@
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::Entry;
 use super::file::AppendedFile;
@@ -10,12 +11,26 @@ use crate::config::AuditTarget;
 /// What is written at a time.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// What comes through the queue.
-#[derive(Debug)]
-pub(super) enum Message {
-    Line(String),
-    /// Answer when all before is written.
-    Flush(SyncSender<()>),
+/// How many entries the writer is done with, and news of it.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    done: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Progress {
+    fn add(&self, count: u64) {
+        *self.done.lock().unwrap_or_else(PoisonError::into_inner) += count;
+        self.changed.notify_all();
+    }
+
+    /// Waits, within the limit, until it is done with so many; false if it is not.
+    pub(super) fn reached(&self, count: u64, limit: Duration) -> bool {
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(done, limit, |done| *done < count);
+        let (done, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        *done >= count
+    }
 }
 
 /// Entries that are not in the log.
@@ -43,7 +58,8 @@ enum Sink {
 #[derive(Debug)]
 pub(super) struct Writer {
     sink: Sink,
-    lines: Receiver<Message>,
+    entries: Receiver<Entry>,
+    progress: Arc<Progress>,
     losses: Arc<Losses>,
     /// Losses that the log tells of.
     told: u64,
@@ -52,43 +68,36 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn open(
         target: &AuditTarget,
-        lines: Receiver<Message>,
+        entries: Receiver<Entry>,
+        progress: Arc<Progress>,
         losses: Arc<Losses>,
     ) -> io::Result<Self> {
         let sink = match target {
             AuditTarget::Stderr => Sink::Stderr,
             AuditTarget::File(path) => Sink::File(AppendedFile::open(path)?),
         };
-        Ok(Self { sink, lines, losses, told: 0 })
+        Ok(Self { sink, entries, progress, losses, told: 0 })
     }
 
     /// Until nobody can record any more.
     pub(super) fn run(mut self) {
-        while let Ok(first) = self.lines.recv() {
-            let (mut batch, mut count, mut flushes) = (String::new(), 0, Vec::new());
+        while let Ok(first) = self.entries.recv() {
+            let (mut batch, mut count) = (String::new(), 0);
             let mut next = Some(first);
-            while let Some(message) = next {
-                match message {
-                    Message::Line(line) => {
-                        batch.push_str(&line);
-                        count += 1;
-                    }
-                    Message::Flush(done) => flushes.push(done),
-                }
-                next = if batch.len() < BATCH_BYTES { self.lines.try_recv().ok() } else { None };
+            while let Some(entry) = next {
+                batch.push_str(&entry.line());
+                count += 1;
+                next = if batch.len() < BATCH_BYTES { self.entries.try_recv().ok() } else { None };
             }
             self.write(batch, count);
-            for done in flushes {
-                // Who has waited in vain is gone.
-                let _ = done.try_send(());
-            }
+            self.progress.add(count);
         }
     }
 
     fn write(&mut self, mut batch: String, count: u64) {
         let lost = self.losses.total();
         if lost > self.told {
-            batch.push_str(&Entry::new("audit.lost").plain("count", lost - self.told).into_line());
+            batch.push_str(&Entry::new("audit.lost").plain("count", lost - self.told).line());
         }
         let outcome = match &mut self.sink {
             Sink::Stderr => io::stderr().lock().write_all(batch.as_bytes()),

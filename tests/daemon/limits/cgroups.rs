@@ -138,6 +138,56 @@ async fn nothing_gets_out_of_its_run() {
     forgotten(&client, &cgroup).await;
 }
 
+/// Each of a chain of processes lives too short for a look at all processes to meet it twice.
+#[tokio::test]
+async fn what_forks_faster_than_anybody_looks_is_ended() {
+    const CHAIN: &str = "import os, resource\n\
+        resource.setrlimit(resource.RLIMIT_RSS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\n\
+        if os.fork() == 0:\n    os.setsid()\n    null = os.open('/dev/null', os.O_RDWR)\n\
+        \x20   [os.dup2(null, n) for n in range(3)]\n    while True:\n        os.fork() and os._exit(0)\n\
+        os.execvp('sleep', ['sleep', '301'])\n";
+    let Some((daemon, cgroup)) = with_cgroups(&[]).await else { return };
+    let client = daemon.client().await;
+    for grace in [0, 300, 0, 300, 0, 0] {
+        let start = Start::argv(["python3", "-c", CHAIN]);
+        client.start(&start).await;
+        eventually("it forks", LIMIT, || {
+            let runs = cgroup.runs();
+            runs.iter()
+                .any(|run| std::fs::read_to_string(run.join("cgroup.procs")).unwrap().lines().count() > 1)
+        })
+        .await;
+        client.ok("process/terminate", json!({"processId": start.id(), "graceMs": grace})).await;
+        assert_eq!(client.finish(&start.id()).await.exited["reason"], "terminated");
+        forgotten(&client, &cgroup).await;
+    }
+}
+
+/// What a cgroup refuses is told as that, also where the same clone would have set the program apart.
+#[test_case(Value::Null; "plain")]
+#[test_case(read_only("restricted"); "sandbox")]
+#[tokio::test]
+async fn a_cgroup_that_takes_no_process_is_named(sandbox: Value) {
+    let Some((daemon, cgroup)) = with_cgroups(&[]).await else { return };
+    let client = daemon.client().await;
+    if !can_confine(&client, &sandbox).await {
+        return;
+    }
+    let first = Start::argv(["cat"]).stdin();
+    client.start(&first).await;
+    let session = cgroup.runs()[0].parent().unwrap().to_owned();
+    client.ok("process/terminate", json!({"processId": first.id(), "graceMs": 0})).await;
+    client.finish(&first.id()).await;
+    forgotten(&client, &cgroup).await;
+    std::fs::create_dir(session.join("threads")).unwrap();
+    if let Err(error) = std::fs::write(session.join("threads/cgroup.type"), "threaded") {
+        return eprintln!("SKIPPED: with these controllers there are no threaded cgroups: {error}");
+    }
+    let refused = Start::sh("true").with("sandbox", sandbox);
+    let error = client.error("process/start", refused.params()).await;
+    assert!(error.message.contains("cannot be put into its cgroup"), "{error:?}");
+}
+
 /// Waits until no run has a cgroup: one that something lived in is looked at again when another run ends.
 async fn forgotten(client: &Client, cgroup: &Cgroup) {
     let deadline = Instant::now() + LIMIT;
@@ -237,19 +287,22 @@ const NO_CLONE3: &str = "import ctypes, os, struct, sys\n\
     assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0\n\
     os.execv(sys.argv[1], sys.argv[1:])\n";
 
+#[test_case(Value::Null; "plain")]
+#[test_case(read_only("restricted"); "sandbox")]
 #[tokio::test]
-async fn a_child_that_cannot_be_made_in_its_cgroup_moves_there() {
+async fn a_child_that_cannot_be_made_in_its_cgroup_moves_there(sandbox: Value) {
     let Some(cgroup) = Cgroup::with(&[]) else { return };
     let setup = Daemon::setup().set("limits.cgroup", cgroup.path());
     let daemon = setup.wrapper(&["python3", "-c", NO_CLONE3]).start().await;
     let client = daemon.client().await;
-    for sandbox in [Value::Null, read_only("restricted")] {
-        let start = Start::argv(["cat", "/proc/self/cgroup"]).with("sandbox", sandbox.clone());
-        let text = client.run(&start).await.text();
-        assert!(text.contains("/runs-"), "{text}");
-        let culprit = limited(BUSY, json!({"cpuMs": 200})).with("sandbox", sandbox);
-        ends_alone(&client, culprit, "cpuMs").await;
+    if !can_confine(&client, &sandbox).await {
+        return;
     }
+    let start = Start::argv(["cat", "/proc/self/cgroup"]).with("sandbox", sandbox.clone());
+    let text = client.run(&start).await.text();
+    assert!(text.contains("/runs-"), "{text}");
+    let culprit = limited(BUSY, json!({"cpuMs": 200})).with("sandbox", sandbox);
+    ends_alone(&client, culprit, "cpuMs").await;
 }
 
 /// Two at once divide one cgroup without getting in each other's way.

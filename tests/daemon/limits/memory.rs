@@ -75,6 +75,34 @@ async fn a_file_that_does_not_say_its_size_is_read_all_the_same() {
     assert_eq!(error.code, -32004);
 }
 
+/// A page of output takes what it carries, however much there was before it.
+#[tokio::test]
+async fn news_need_no_memory_for_what_is_old() {
+    const OLD: u64 = 20_000_000;
+    let daemon = Daemon::setup().set("limits.memory_bytes", &(64 * MIB).to_string()).start().await;
+    let client = daemon.client().await;
+    let start = Start::sh("head -c 20000000 /dev/zero; read line; echo news; sleep 301").stdin();
+    client.start(&start).await;
+    let (id, began) = (start.id(), Instant::now());
+    while client.ok("process/list", json!({})).await["processes"][0]["outputBytes"] != OLD {
+        assert!(began.elapsed() < LIMIT, "it has not written");
+    }
+    // Somebody who does not read holds so much that all of the old output would not fit beside it.
+    let (slow, place, before) = (daemon.client().await, work_dir(), daemon.resident());
+    slow.pause(true);
+    let asked = slow.send("fs/readFile", file(place.path(), 24 * MIB)).await;
+    eventually("it holds its answer", LIMIT, || daemon.resident() > before + 24 * MIB).await;
+    let end = json!({"processId": id, "afterSeq": u32::MAX});
+    let last = client.ok("process/read", end).await["nextSeq"].as_u64().unwrap() - 1;
+    let params = json!({"processId": id, "afterSeq": last, "waitMs": 60_000});
+    let news = client.send("process/read", params).await;
+    client.write(&id, "w", b"go\n").await;
+    let news = client.answer(news).await.unwrap();
+    assert_eq!(news["chunks"][0]["chunk"], crate::support::base64(b"news\n"));
+    slow.pause(false);
+    slow.answer(asked).await.unwrap();
+}
+
 /// A client that does not read its answer of 32 MiB.
 async fn filled(daemon: &Daemon, client: &Client) -> (Client, i64) {
     let slow = daemon.client().await;
@@ -115,6 +143,22 @@ async fn starts_are_refused_by_name_until_there_is_memory() {
     while let Err(error) = client.call("process/start", Start::sh("true").params()).await {
         assert!(began.elapsed() < LIMIT, "{error:?}");
     }
+}
+
+#[tokio::test]
+async fn who_does_not_read_holds_up_nobodys_small_answers() {
+    let daemon = budgeted().start().await;
+    let client = daemon.client().await;
+    let run = client.run(&Start::sh("head -c 60000 /dev/zero").named("printed")).await;
+    assert_eq!(run.stdout.len(), 60_000);
+    let (slow, asked) = filled(&daemon, &client).await;
+    let place = work_dir();
+    let read = client.ok("fs/readFile", file(place.path(), 60_000)).await;
+    assert_eq!(length(&read), 80_000);
+    let read = client.ok("process/read", json!({"processId": "printed", "afterSeq": 0})).await;
+    assert_eq!(read["exited"], true);
+    slow.pause(false);
+    assert_eq!(length(&slow.answer(asked).await.unwrap()), 32 << 20);
 }
 
 /// Many processes that nobody reads the output of.

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -12,8 +11,7 @@ use exec_server::network::proxy::site::Site;
 use exec_server::network::proxy::upstream::UpstreamSettings;
 use exec_server::network::proxy::{Endpoints, Proxy};
 use exec_server::protocol::network::{
-    ClientDecision, DomainAccess, NetworkProxyLaunch, NetworkRequest, PolicyDecisionParams, ProxyMode,
-    ProxySettings,
+    ClientDecision, DomainAccess, NetworkProxyLaunch, NetworkRequest, PolicyDecisionParams, ProxySettings,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -43,19 +41,8 @@ pub(crate) struct Run {
 /// Settings that allow these patterns.
 pub(crate) fn settings(allow: &[&str]) -> ProxySettings {
     ProxySettings {
-        enabled: true,
-        enable_socks5: true,
-        enable_socks5_udp: true,
-        allow_upstream_proxy: false,
-        dangerously_allow_all_unix_sockets: false,
-        mode: ProxyMode::Full,
         domains: Some(allow.iter().map(|text| ((*text).to_owned(), DomainAccess::Allow)).collect()),
-        unix_sockets: None,
-        allow_local_binding: false,
-        review_domains: Vec::new(),
-        transparent_tcp: false,
-        credential_masking: false,
-        credential_providers: BTreeMap::new(),
+        ..ProxySettings::closed()
     }
 }
 

@@ -5,11 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::{Errno, Result};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 
-use super::{links, redirect};
-
-const BACKLOG: i32 = 1024;
+use super::{links, listener, redirect};
 
 /// Of one family.
 struct Sockets {
@@ -56,17 +53,6 @@ impl Sockets {
         let flows = self.flows.local_addr().map_err(errno)?.port();
         Ok([flows, self.dns.0.local_addr().map_err(errno)?.port()])
     }
-}
-
-fn listener(address: IpAddr, port: u16) -> Result<TcpListener> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, true)?;
-    }
-    bind(&socket, &std::net::SocketAddr::new(address, port))?;
-    listen(&socket, BACKLOG)?;
-    Ok(socket.into())
 }
 
 fn errno(error: io::Error) -> Errno {

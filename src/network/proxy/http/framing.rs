@@ -4,13 +4,15 @@
 //! `hyper` chooses the chunks and forgets the length; here it is refused. Should this reading of the stream ever differ
 //! from that of `hyper`, nothing but the refusal is lost: `hyper` forwards what it has read itself.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
-use memchr::memmem;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -187,34 +189,25 @@ fn length(headers: &[httparse::Header<'_>]) -> Option<Option<u64>> {
     Some(std::str::from_utf8(header.value).ok().and_then(|text| text.trim().parse().ok()))
 }
 
-/// Adds to a head what belongs to it. How much that is, if the head has ended or is too large to be one.
+/// Adds to a head the lines that belong to it, and nothing behind them. How much of `bytes` that is, if the head has ended
+/// or is too large to be one.
 fn end_of_head(head: &mut Vec<u8>, bytes: &[u8]) -> Option<usize> {
-    let before = head.len();
-    let room = (HEAD_BYTES + 1).saturating_sub(before);
-    head.extend_from_slice(&bytes[..bytes.len().min(room)]);
-    if head.len() > HEAD_BYTES {
-        return Some(head.len() - before);
-    }
-    let mut from = before.saturating_sub(3);
-    while let Some(end) = empty_line(&head[from..]) {
-        let end = from + end;
-        let is_text = |byte: &u8| !matches!(byte, b'\r' | b'\n');
-        // Empty lines before a request are none of it.
-        if head[..end].iter().any(is_text) {
-            head.truncate(end);
-            return Some(end - before);
+    let mut used = 0;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        used += line.len();
+        if head.len() + line.len() > HEAD_BYTES {
+            return Some(used);
         }
-        from = end;
+        // Empty lines before a request are none of it.
+        let is_blank = head.is_empty() && line.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
+        if !is_blank {
+            head.extend_from_slice(line);
+        }
+        if head.ends_with(b"\n\n") || head.ends_with(b"\n\r\n") {
+            return Some(used);
+        }
     }
     None
-}
-
-/// Behind the first empty line.
-fn empty_line(bytes: &[u8]) -> Option<usize> {
-    memmem::find_iter(bytes, b"\n").find_map(|at| {
-        let rest = &bytes[at + 1..];
-        if rest.starts_with(b"\r\n") { Some(at + 3) } else { rest.starts_with(b"\n").then_some(at + 2) }
-    })
 }
 
 /// One step through a body.

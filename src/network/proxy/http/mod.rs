@@ -36,9 +36,6 @@ const HEADERS: usize = 128;
 
 /// Serves one connection until it ends.
 pub(super) async fn serve(stream: TcpStream, visit: Visit) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection to a proxy has no options");
-    }
     let (watched, framing) = Watched::new(stream);
     let exchange = Arc::new(Exchange::new(visit, framing));
     let service = service_fn(|request| {

@@ -36,7 +36,6 @@ pub(super) async fn serve(stream: TcpStream, visit: Visit, has_datagrams: bool) 
 }
 
 async fn converse(mut client: Client, visit: &Visit, has_datagrams: bool) -> io::Result<()> {
-    client.stream.set_nodelay(true)?;
     let Some(request) = tokio::time::timeout(HANDSHAKE, client.greet()).await?? else { return Ok(()) };
     let Some(destination) = request.destination else {
         return client.refuse(Reply::AddressNotSupported).await;

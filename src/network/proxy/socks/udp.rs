@@ -11,6 +11,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, UdpSocket};
+use tokio::task::coop::consume_budget;
 
 use super::wire::{datagram, header};
 use super::{Client, Reply};
@@ -81,7 +82,7 @@ pub(super) async fn associate(mut client: Client, visit: &Visit) -> io::Result<(
 /// At the address where the client has found the proxy.
 async fn near(stream: &TcpStream, visit: &Visit) -> io::Result<Socket> {
     match &visit.inside {
-        Some(inside) => Ok(Socket { socket: inside.network.datagrams().await?, _own: None }),
+        Some(inside) => Ok(Socket { socket: inside.datagrams().await?, _own: None }),
         None => Socket::bind(visit, stream.local_addr()?.ip()).await,
     }
 }
@@ -164,6 +165,8 @@ impl Far {
                 socket = readable(self.v4.as_ref()) => socket,
                 socket = readable(self.v6.as_ref()) => socket,
             };
+            // What is ready at once never waits: a flood would keep the task from being ended.
+            consume_budget().await;
             if let Ok(received) = ready.try_recv_from(buffer) {
                 return received;
             }
@@ -188,4 +191,29 @@ async fn decide(visit: &Visit, mut bytes: Vec<u8>) -> Decided {
 
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_flood_of_datagrams_does_not_keep_the_task() {
+        let near = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let to = socket.local_addr().unwrap();
+        (0..200).for_each(|_| assert_eq!(near.send_to(b"x", to).unwrap(), 1));
+        socket.readable().await.unwrap();
+        let far = Far { v4: Some(Socket { socket, _own: None }), v6: None };
+        let mut count = 0;
+        let mut received = Box::pin(async {
+            loop {
+                far.receive(&mut [0; 16]).await;
+                count += 1;
+            }
+        });
+        assert!(futures_util::poll!(&mut received).is_pending());
+        drop(received);
+        assert!((1..200).contains(&count), "{count} datagrams at once");
+    }
 }

@@ -11,6 +11,7 @@ use simple_dns::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
+use tokio::task::coop::consume_budget;
 
 use super::names::Names;
 use crate::policy::egress::LOCALHOST;
@@ -39,6 +40,8 @@ impl Responder<'_> {
         let mut message = vec![0; MESSAGE_BYTES];
         loop {
             socket.readable().await?;
+            // What is ready at once never waits: a flood would keep the task from being ended.
+            consume_budget().await;
             let Ok((length, from)) = socket.try_recv_from(&mut message) else { continue };
             if let Some(answer) = self.answer(&message[..length]) {
                 drop(socket.try_send_to(&answer, from));
@@ -180,6 +183,25 @@ mod tests {
         assert_eq!(code(&Packet::new_query(1).build_bytes_vec().unwrap()), RCODE::FormatError);
         let crowded = [&[0, 1, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], &[0; 40][..]].concat();
         assert_eq!(code(&crowded), RCODE::FormatError);
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_messages_does_not_keep_the_task() {
+        let [server, client] = [(); 2].map(|()| {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        });
+        client.connect(server.local_addr().unwrap()).unwrap();
+        let question = Packet::new_query(1).build_bytes_vec().unwrap();
+        (0..200).for_each(|_| assert_eq!(client.send(&question).unwrap(), question.len()));
+        let server = UdpSocket::from_std(server).unwrap();
+        server.readable().await.unwrap();
+        let names = Names::default();
+        let mut served = Box::pin((Responder { names: &names, has_ipv6: true }).serve_messages(&server));
+        assert!(futures_util::poll!(&mut served).is_pending());
+        let answers = std::iter::repeat_with(|| client.recv(&mut [0; 512])).take_while(Result::is_ok).count();
+        assert!((1..200).contains(&answers), "{answers} answers at once");
     }
 
     proptest! {

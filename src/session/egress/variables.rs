@@ -1,6 +1,6 @@
 //! What a process is told about its proxy.
 
-use super::Endpoints;
+use crate::network::proxy::Endpoints;
 use crate::process::env::Variables;
 use crate::protocol::network::{
     ACTIVE_VARIABLE, ALL_VARIABLES, BYPASS_VARIABLES, HTTP_VARIABLES, OTHER_VARIABLES,
@@ -11,7 +11,7 @@ const LOCAL: &str = "localhost,127.0.0.1,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.
 
 /// Lays the variables of a proxy over others. `allows_local` is `allowLocalBinding`; in a network of its own a run reaches
 /// nothing without its proxy, so nothing bypasses it.
-pub fn lay_over(
+pub(super) fn lay_over(
     variables: &mut Variables,
     endpoints: Endpoints,
     allows_local: bool,

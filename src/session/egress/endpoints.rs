@@ -10,7 +10,7 @@ const ENDPOINTS: usize = 32;
 
 /// Why no endpoint can be made of what a start says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EndpointError {
+pub(super) enum EndpointError {
     /// A variable names none.
     #[error(
         "`enforceManagedNetwork`: the variable `{name}` must name a proxy on the loopback of this machine, such as \
@@ -39,7 +39,7 @@ pub enum EndpointError {
 ///
 /// # Errors
 /// One variable that is of no use is enough: what it names would not be there.
-pub fn find(variables: &Variables, listed: &[u16]) -> Result<Vec<SocketAddr>, EndpointError> {
+pub(super) fn find(variables: &Variables, listed: &[u16]) -> Result<Vec<SocketAddr>, EndpointError> {
     let mut found = Vec::new();
     for (name, value) in variables.iter().filter(|(name, value)| is_address(name) && !value.is_empty()) {
         let unusable =
@@ -61,7 +61,7 @@ pub fn find(variables: &Variables, listed: &[u16]) -> Result<Vec<SocketAddr>, En
 }
 
 /// Has the variables name other ports of 127.0.0.1 instead, and nothing bypass them.
-pub fn redirect(variables: &mut Variables, port: impl Fn(SocketAddr) -> Option<u16>) {
+pub(super) fn redirect(variables: &mut Variables, port: impl Fn(SocketAddr) -> Option<u16>) {
     for (name, value) in variables.iter_mut() {
         if is_named(name, &BYPASS_VARIABLES) {
             value.clear();
