@@ -98,6 +98,7 @@ const ROWS: &[&[Module]] = &[
                 "process",
                 "sandbox",
                 "spawn",
+                "outbound",
                 "environment_info",
                 "config",
                 "memory",

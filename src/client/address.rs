@@ -5,12 +5,11 @@ use std::path::PathBuf;
 
 use tokio_tungstenite::tungstenite::http::{HeaderValue, Uri};
 
-use super::ClientOptions;
 use crate::backend::{ExecServerError, Result};
 use crate::outbound::Endpoint;
 
 /// The destination of a connection, parsed and checked.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) target: Target,
     /// The `Host` header.
@@ -98,28 +97,32 @@ impl fmt::Display for Address {
 }
 
 /// The optional headers of the upgrade, sent again with every reconnect.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Headers {
     pub(super) authorization: Option<HeaderValue>,
     pub(super) request_id: Option<HeaderValue>,
 }
 
 impl Headers {
-    /// Takes the headers out of the options.
+    /// The headers of a token and a request id.
     ///
     /// # Errors
     /// [`ExecServerError::Protocol`] for an empty token, for values that are no header values, and for a destination
     /// that they would reach in clear text over a network.
-    pub(super) fn new(options: &ClientOptions, address: &Address) -> Result<Self> {
-        let wanted = options.bearer_token.is_some() || options.request_id.is_some();
+    pub(super) fn new(
+        bearer_token: Option<&str>,
+        request_id: Option<&str>,
+        address: &Address,
+    ) -> Result<Self> {
+        let wanted = bearer_token.is_some() || request_id.is_some();
         if wanted && !address.is_private() {
             return refuse(format!(
                 "headers would travel to {address} in clear text: use a wss:// URL or a loopback address"
             ));
         }
         Ok(Self {
-            authorization: options.bearer_token.as_deref().map(bearer).transpose()?,
-            request_id: options.request_id.as_deref().map(|id| header("x-request-id", id)).transpose()?,
+            authorization: bearer_token.map(bearer).transpose()?,
+            request_id: request_id.map(|id| header("x-request-id", id)).transpose()?,
         })
     }
 }
@@ -186,8 +189,7 @@ mod tests {
     }
 
     fn with_token(url: &str, token: &str) -> Result<Headers> {
-        let options = ClientOptions { bearer_token: Some(token.into()), ..ClientOptions::default() };
-        Headers::new(&options, &Address::parse(url).unwrap())
+        Headers::new(Some(token), None, &Address::parse(url).unwrap())
     }
 
     #[test_case("ws://localhost:1", true)]

@@ -41,17 +41,28 @@ fn wants_mxc(sandbox: Option<&SandboxContext>) -> bool {
     sandbox.is_some_and(|sandbox| sandbox.windows_sandbox_selection == WindowsSandboxSelection::Mxc)
 }
 
-const NO_MXC: &str = "exec-server does not support the requested MXC Windows sandbox";
+/// Passes if the server can have this sandbox context.
+///
+/// # Errors
+/// What is made of the reason.
+fn admit_mxc(
+    sandbox: Option<&SandboxContext>,
+    capabilities: &Capabilities,
+    error: fn(String) -> ExecServerError,
+) -> Result<()> {
+    if wants_mxc(sandbox) && !capabilities.windows_mxc {
+        let why = "exec-server does not support the requested MXC Windows sandbox";
+        return Err(error(why.to_owned()));
+    }
+    Ok(())
+}
 
 /// Passes if the server can have the sandbox context of a file call.
 ///
 /// # Errors
 /// [`ExecServerError::Unsupported`].
 pub(super) fn admit_sandbox(sandbox: Option<&SandboxContext>, capabilities: &Capabilities) -> Result<()> {
-    if wants_mxc(sandbox) && !capabilities.windows_mxc {
-        return Err(ExecServerError::Unsupported(NO_MXC.to_owned()));
-    }
-    Ok(())
+    admit_mxc(sandbox, capabilities, ExecServerError::Unsupported)
 }
 
 /// Passes if the server can honour the sandboxes of all roots, or there is nothing to honour.
@@ -62,8 +73,8 @@ pub(super) fn admit_roots(
     roots: &[CapabilityRootDiscoverRequest],
     capabilities: &Capabilities,
 ) -> Result<()> {
-    if roots.iter().any(|root| wants_mxc(root.sandbox.as_ref())) && !capabilities.windows_mxc {
-        return refuse(NO_MXC);
+    for root in roots {
+        admit_mxc(root.sandbox.as_ref(), capabilities, ExecServerError::Protocol)?;
     }
     let is_restricted =
         |root: &CapabilityRootDiscoverRequest| root.sandbox.as_ref().is_some_and(restricts_reading);
@@ -92,16 +103,11 @@ pub(super) fn admit_inventory(sandbox: Option<&SandboxContext>, capabilities: &C
             "capability inventory is unavailable: the exec-server does not announce `capabilityDiscoveryV2`",
         );
     }
-    if wants_mxc(sandbox) && !capabilities.windows_mxc {
-        return refuse(NO_MXC);
-    }
-    Ok(())
+    admit_mxc(sandbox, capabilities, ExecServerError::Protocol)
 }
 
 fn check(exec: &ExecParams, options: &StartOptions, capabilities: &Capabilities) -> Result<()> {
-    if wants_mxc(exec.sandbox.as_ref()) && !capabilities.windows_mxc {
-        return refuse(NO_MXC);
-    }
+    admit_mxc(exec.sandbox.as_ref(), capabilities, ExecServerError::Protocol)?;
     if let Some(launch) = &exec.network_proxy {
         check_proxy(&launch.proxy, capabilities)?;
     }

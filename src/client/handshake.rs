@@ -1,49 +1,22 @@
 //! From a URL or a program to an initialized connection.
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde_json::json;
 use tokio::time::timeout;
 
 use super::ClientOptions;
-use super::address::{Address, Headers};
 use super::connection::{Connection, Notified};
-use super::dial::dial;
 use super::pending::Priority;
-use super::program::ProgramCommand;
+use super::server::Server;
 use crate::backend::{ExecServerError, Result};
 use crate::protocol::session::{Initialize, InitializeParams, InitializeResult, Initialized};
 
 /// A server and how to talk to it.
 #[derive(Debug, Clone)]
 pub(super) struct Destination {
-    way: Way,
+    pub(super) server: Server,
     pub(super) options: ClientOptions,
-}
-
-/// Checks URL and options of a server; dials nothing.
-///
-/// # Errors
-/// [`ExecServerError::Protocol`] with what is wrong.
-pub fn check_destination(url: &str, options: &ClientOptions) -> Result<()> {
-    Destination::new(url, options.clone()).map(drop)
-}
-
-/// How a server is reached.
-#[derive(Debug, Clone)]
-enum Way {
-    Socket(Address, Headers),
-    Program(ProgramCommand),
-}
-
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Socket(address, _) => address.fmt(f),
-            Self::Program(command) => command.fmt(f),
-        }
-    }
 }
 
 /// What a connection is opened for.
@@ -61,27 +34,15 @@ impl Destination {
     /// Checks URL and options; dials nothing.
     ///
     /// # Errors
-    /// [`ExecServerError::Protocol`] with what is wrong.
+    /// As [`Server::at`].
     pub(super) fn new(url: &str, options: ClientOptions) -> Result<Self> {
-        let address = Address::parse(url)?;
-        let headers = Headers::new(&options, &address)?;
-        Ok(Self { way: Way::Socket(address, headers), options })
-    }
-
-    /// A program, started anew for every connection.
-    ///
-    /// # Errors
-    /// [`ExecServerError::Protocol`] for an empty program.
-    pub(super) fn program(command: ProgramCommand, options: ClientOptions) -> Result<Self> {
-        if command.program.is_empty() {
-            return Err(ExecServerError::Protocol("the program of an environment must not be empty".into()));
-        }
-        Ok(Self { way: Way::Program(command), options })
+        let server = Server::at(url, options.bearer_token.as_deref(), options.request_id.as_deref())?;
+        Ok(Self { server, options })
     }
 
     /// Whether another connection can reach the same session.
     pub(super) fn can_resume(&self) -> bool {
-        matches!(self.way, Way::Socket(..))
+        !self.server.is_program()
     }
 
     /// Connects; nothing is initialized.
@@ -90,10 +51,7 @@ impl Destination {
     /// [`ExecServerError::ConnectTimeout`], [`ExecServerError::Connect`].
     pub(super) async fn connect(&self, notified: Arc<dyn Notified>) -> Result<Connection> {
         let ClientOptions { connect_timeout, outbound, .. } = &self.options;
-        let transport = match &self.way {
-            Way::Socket(address, headers) => dial(address, headers, outbound, *connect_timeout).await?,
-            Way::Program(command) => command.start().await?,
-        };
+        let transport = self.server.open(outbound, *connect_timeout).await?;
         Ok(Connection::open(transport, &self.options, notified))
     }
 
@@ -110,7 +68,7 @@ impl Destination {
         match self.initialize(&connection, purpose).await {
             Ok(result) => Ok((connection, result)),
             Err(ExecServerError::TransportDisconnected) => {
-                let (url, reason) = (self.way.to_string(), connection.ended().await.to_string());
+                let (url, reason) = (self.server.to_string(), connection.ended().await.to_string());
                 Err(ExecServerError::Connect { url, reason, status: None })
             }
             Err(error) => Err(error),

@@ -29,13 +29,14 @@ mod program;
 mod recovery;
 mod remote;
 mod reorder;
+mod server;
 mod session;
 mod start;
 
 pub use files::RemoteFileSystem;
-pub use handshake::check_destination;
 pub use http::RemoteHttpClient;
 pub use observer::{ObservedSession, Observer};
 pub use options::ClientOptions;
 pub use program::ProgramCommand;
 pub use remote::{EnvironmentConnectionState, EnvironmentObservedStatus, Readiness, RemoteBackend};
+pub(crate) use server::Server;

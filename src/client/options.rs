@@ -29,8 +29,10 @@ pub struct ClientOptions {
     pub outbound: HttpClientFactory,
 }
 
-impl Default for ClientOptions {
-    fn default() -> Self {
+impl ClientOptions {
+    /// The defaults, with connections that leave this process so.
+    #[must_use]
+    pub fn with_outbound(outbound: HttpClientFactory) -> Self {
         Self {
             client_name: "exec-server-client".to_owned(),
             bearer_token: None,
@@ -40,8 +42,14 @@ impl Default for ClientOptions {
             recovery_timeout: Duration::from_secs(45),
             ping_interval: Some(Duration::from_secs(30)),
             ping_timeout: Duration::from_secs(60),
-            outbound: HttpClientFactory::default(),
+            outbound,
         }
+    }
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self::with_outbound(HttpClientFactory::default())
     }
 }
 

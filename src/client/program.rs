@@ -1,7 +1,10 @@
 //! A server that is a program of ours: started here, spoken to by lines on its standard input and output.
 //!
 //! Its session ends with it. When the connection is given up, the program is asked to end, and made to after two
-//! seconds, with everything in its group; also when this process ends its runtime first.
+//! seconds, with everything in its group; also when this process ends its runtime first. Its last line on standard error
+//! is in the reason of its end.
+
+mod stderr;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -12,17 +15,19 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
-use tokio::io::{AsyncReadExt, Interest};
+use tokio::io::Interest;
 use tokio::net::unix::pipe;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use tokio_util::task::AbortOnDropHandle;
 
+use self::stderr::Stderr;
 use crate::backend::{ExecServerError, Result};
 use crate::rpc::lines::Lines;
 use crate::rpc::transport::{CloseCode, EndReason};
@@ -33,8 +38,6 @@ use crate::spawn::{Child, Launch, Stdio, Tree, lookup, spawn};
 
 /// Time between asking a program to end and making it.
 const GRACE: Duration = Duration::from_secs(2);
-/// A longer line on standard error is logged in parts.
-const LINE_BYTES: usize = 4 << 10;
 
 /// A program that serves on its standard input and output, such as `exec-server --listen stdio` in a container.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -129,7 +132,7 @@ impl Started {
             (pipe()?, pipe()?, pipe()?);
         let stdio = Stdio::Separate { stdin: their_stdin, stdout: their_stdout, stderr: their_stderr };
         let child = spawn(command.launch(stdio)?).map_err(|error| error.source)?;
-        Ok(Self { running: Running { child: Arc::new(child), runtime }, stdin, stdout, stderr })
+        Ok(Self { running: Running { child: Arc::new(child), runtime, stderr: None }, stdin, stdout, stderr })
     }
 }
 
@@ -137,17 +140,22 @@ impl Started {
 struct Running {
     child: Arc<Child>,
     runtime: Handle,
+    /// While it is read.
+    stderr: Option<Stderr>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.signal_group(Signal::TERM);
-        let last = Last(Arc::clone(&self.child));
+        let (last, stderr) = (Last(Arc::clone(&self.child)), self.stderr.take());
         self.runtime.spawn(async move {
             if let Ok(ended) = watched(Arc::clone(&last.0), Interest::READABLE) {
                 let _ = timeout(GRACE, ended.readable()).await;
             }
             let _ = tokio::task::spawn_blocking(move || drop(last)).await;
+            if let Some(stderr) = stderr {
+                stderr.last_words().await;
+            }
         });
     }
 }
@@ -164,48 +172,51 @@ impl Drop for Last {
 /// Lines to and from the program, until it ends.
 struct ProgramTransport {
     lines: Lines<pipe::Receiver, pipe::Sender>,
-    ended: Pin<Box<dyn Future<Output = ()> + Send>>,
-    _stderr: AbortOnDropHandle<()>,
+    ended: Pin<Box<MaybeDone<BoxFuture<'static, ()>>>>,
+    /// For the reason, once it has ended.
+    last_words: Pin<Box<MaybeDone<BoxFuture<'static, String>>>>,
     /// Behind the streams: what the program is asked to end by first is the end of its input.
     _running: Running,
 }
 
 impl ProgramTransport {
     fn new(started: Started, program: String) -> io::Result<Self> {
-        let Started { running, stdin, stdout, stderr } = started;
+        let Started { mut running, stdin, stdout, stderr } = started;
         let lines = Lines::new(pipe::Receiver::from_owned_fd(stdout)?, pipe::Sender::from_owned_fd(stdin)?);
-        let stderr = tokio::spawn(log(pipe::Receiver::from_owned_fd(stderr)?, program));
         let child = watched(Arc::clone(&running.child), Interest::READABLE)?;
-        let ended = Box::pin(async move {
+        let ended = async move {
             // It fails only while the runtime ends.
             let _ = child.readable().await;
-        });
-        Ok(Self { lines, ended, _stderr: AbortOnDropHandle::new(stderr), _running: running })
+        };
+        let stderr = Stderr::new(stderr, program)?;
+        let last_words = Box::pin(maybe_done(stderr.last_words().boxed()));
+        running.stderr = Some(stderr);
+        Ok(Self { lines, ended: Box::pin(maybe_done(ended.boxed())), last_words, _running: running })
     }
-}
 
-fn ended_program() -> io::Error {
-    io::Error::new(io::ErrorKind::BrokenPipe, "the program has ended")
-}
+    /// Whether nothing of what the program wrote is left in the pipe, which a descendant may hold open. A read that is
+    /// pending does not say so: the runtime may have put it off, or not have heard of the bytes yet.
+    fn has_read_everything(&self) -> bool {
+        rustix::io::ioctl_fionread(self.lines.reader()).is_ok_and(|bytes| bytes == 0)
+    }
 
-/// Who does not read its input any more has ended, or is about to.
-fn in_words(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::BrokenPipe { ended_program() } else { error }
-}
+    /// The end, for which there are a few last words on standard error. May be polled again.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        ready!(self.last_words.as_mut().poll(cx));
+        let words = match self.last_words.as_mut().output_mut() {
+            Some(line) if !line.is_empty() => format!("the program has ended: {line}"),
+            _ => "the program has ended".to_owned(),
+        };
+        Poll::Ready(io::Error::new(io::ErrorKind::BrokenPipe, words))
+    }
 
-/// Copies lines of standard error into the log.
-async fn log(mut stderr: pipe::Receiver, program: String) {
-    let mut line = Vec::with_capacity(LINE_BYTES);
-    let mut buffer = [0; LINE_BYTES];
-    while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
-        for byte in &buffer[..count] {
-            if *byte != b'\n' {
-                line.push(*byte);
+    /// Who does not read its input any more has ended, or is about to.
+    fn poll_written(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
+        match written {
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.poll_end(cx).map(Err)
             }
-            if *byte == b'\n' || line.len() == LINE_BYTES {
-                tracing::debug!(program, line = %String::from_utf8_lossy(&line), "on standard error");
-                line.clear();
-            }
+            other => other,
         }
     }
 }
@@ -215,18 +226,16 @@ impl Transport for ProgramTransport {
         // Looked at before the lines: what it wrote before its end is read first.
         let ended = self.ended.as_mut().poll(cx).is_ready();
         match self.lines.poll_receive(cx) {
-            Poll::Pending if ended => Poll::Ready(Received::End(EndReason::Io(ended_program()))),
-            received => {
-                if ended {
-                    self.ended = Box::pin(std::future::ready(()));
-                }
-                received
-            }
+            Poll::Ready(Received::End(EndReason::Closed)) => {}
+            Poll::Pending if ended && self.has_read_everything() => {}
+            received => return received,
         }
+        self.poll_end(cx).map(|error| Received::End(EndReason::Io(error)))
     }
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.lines.poll_ready(cx).map_err(in_words)
+        let written = self.lines.poll_ready(cx);
+        self.poll_written(cx, written)
     }
 
     fn send(&mut self, text: String) -> io::Result<()> {
@@ -234,7 +243,8 @@ impl Transport for ProgramTransport {
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.lines.poll_flush(cx).map_err(in_words)
+        let written = self.lines.poll_flush(cx);
+        self.poll_written(cx, written)
     }
 
     fn ping(&mut self) -> io::Result<()> {

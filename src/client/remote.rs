@@ -12,6 +12,7 @@ use super::gate;
 use super::handshake::Destination;
 use super::pending::Priority;
 use super::program::ProgramCommand;
+use super::server::Server;
 use super::session::{Link, Live, Session};
 use super::start;
 use crate::backend::{BoxFuture, ExecBackend, ExecServerError, Result, StartedExecProcess};
@@ -111,7 +112,12 @@ impl RemoteBackend {
     /// # Errors
     /// [`ExecServerError::Protocol`] for an empty program.
     pub fn program(command: ProgramCommand, options: ClientOptions) -> Result<Self> {
-        Ok(Self::of(Destination::program(command, options)?))
+        Ok(Self::at(Server::program(command)?, options))
+    }
+
+    /// A server that has been checked. Token and request id of the options do not count.
+    pub(crate) fn at(server: Server, options: ClientOptions) -> Self {
+        Self::of(Destination { server, options })
     }
 
     fn of(destination: Destination) -> Self {

@@ -42,7 +42,10 @@ pub(super) fn gather(
     let found = scan::scan(root, scope, stop).map_err(|error| error.to_string())?;
     let mut reader = Reader { scope, answer, stop, left: ROOT_BYTES, notices: found.notices };
     let own = reader.manifest_of(root);
-    let first = own.clone().or_else(|| reader.enclosing_manifest(root));
+    let first = match &own {
+        Some(manifest) => reader.again(manifest),
+        None => reader.enclosing_manifest(root),
+    };
     let below = found.manifests.values().filter_map(|place| reader.read(place));
     let namespace_manifests = first.into_iter().chain(below.collect::<Vec<_>>()).collect();
     let plugin = own.map(|manifest| reader.plugin(root, manifest));
@@ -122,6 +125,15 @@ impl Reader<'_> {
         }
         self.left = left;
         Ok(Some(text))
+    }
+
+    /// The same file for another part of the answer, if there is room.
+    fn again(&mut self, file: &CapabilityTextFile) -> Option<CapabilityTextFile> {
+        if self.answer.take(file.path.as_str(), &file.contents) {
+            return Some(file.clone());
+        }
+        self.notices.add(&file.path, Matter::AnswerFull);
+        None
     }
 
     /// The first manifest of a directory that can be read.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::LOCAL_ENVIRONMENT_ID;
+use super::{Environment, LOCAL_ENVIRONMENT_ID};
 use crate::backend::{ExecServerError, Result};
-use crate::client::{ClientOptions, ProgramCommand, check_destination};
+use crate::client::{ClientOptions, ProgramCommand, Server};
+use crate::outbound::HttpClientFactory;
 
 /// The longest id.
 const MAX_ID: usize = 64;
@@ -37,15 +38,10 @@ impl std::fmt::Debug for RemoteEnvironmentOptions {
 /// A checked environment. Building it can fail no more.
 #[derive(Debug, Clone)]
 pub(super) struct Definition {
-    pub(super) way: Way,
-    pub(super) options: ClientOptions,
-}
-
-/// How it is reached.
-#[derive(Debug, Clone)]
-pub(super) enum Way {
-    Url(String),
-    Program(ProgramCommand),
+    pub(super) server: Server,
+    /// What is not set is the default.
+    pub(super) connect_timeout: Option<Duration>,
+    pub(super) initialize_timeout: Option<Duration>,
 }
 
 impl Definition {
@@ -62,16 +58,8 @@ impl Definition {
             initialize_timeout,
         } = options;
         let url = check_url(&url)?;
-        let default = ClientOptions::default();
-        let options = ClientOptions {
-            bearer_token: auth_bearer_token,
-            request_id,
-            connect_timeout: connect_timeout.unwrap_or(default.connect_timeout),
-            initialize_timeout: initialize_timeout.unwrap_or(default.initialize_timeout),
-            ..default
-        };
-        check_destination(&url, &options)?;
-        Ok(Self { way: Way::Url(url), options })
+        let server = Server::at(url, auth_bearer_token.as_deref(), request_id.as_deref())?;
+        Ok(Self { server, connect_timeout, initialize_timeout })
     }
 
     /// Checks a program.
@@ -79,18 +67,27 @@ impl Definition {
     /// # Errors
     /// [`ExecServerError::Protocol`] when it is empty.
     pub(super) fn program(command: ProgramCommand, initialize_timeout: Option<Duration>) -> Result<Self> {
-        let program = command.program.trim().to_owned();
-        if program.is_empty() {
-            return refuse("program must not be empty".to_owned());
-        }
-        let default = ClientOptions::default();
-        let initialize_timeout = initialize_timeout.unwrap_or(default.initialize_timeout);
-        let way = Way::Program(ProgramCommand { program, ..command });
-        Ok(Self { way, options: ClientOptions { initialize_timeout, ..default } })
+        Ok(Self { server: Server::program(command)?, connect_timeout: None, initialize_timeout })
+    }
+
+    /// Whether connecting starts a process.
+    pub(super) fn is_program(&self) -> bool {
+        self.server.is_program()
+    }
+
+    /// The environment, whose connections leave this process so.
+    pub(super) fn build(self, outbound: HttpClientFactory) -> Environment {
+        let default = ClientOptions::with_outbound(outbound);
+        let options = ClientOptions {
+            connect_timeout: self.connect_timeout.unwrap_or(default.connect_timeout),
+            initialize_timeout: self.initialize_timeout.unwrap_or(default.initialize_timeout),
+            ..default
+        };
+        Environment::at(self.server, options)
     }
 }
 
-fn check_url(url: &str) -> Result<String> {
+fn check_url(url: &str) -> Result<&str> {
     let url = url.trim();
     if url.is_empty() || url.eq_ignore_ascii_case("none") {
         return refuse("environment url must not be empty or `none`: use ws:// or wss://".to_owned());
@@ -98,7 +95,7 @@ fn check_url(url: &str) -> Result<String> {
     if !url.starts_with("ws://") && !url.starts_with("wss://") {
         return refuse(format!("environment url `{}` must use ws:// or wss://", shown(url)));
     }
-    Ok(url.to_owned())
+    Ok(url)
 }
 
 /// A URL without user info and query, which may be secrets.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::definition::{Definition, Way, check_id};
+use super::definition::{Definition, check_id};
 use super::prepared::VARIABLE;
 use super::{
     Environment, ExecServerRuntimePaths, LOCAL_ENVIRONMENT_ID, PreparedEnvironmentManager,
@@ -15,7 +15,6 @@ use super::{
     SelectedCapabilityRootsStatus, inspect_selected_capability_roots, resolve_selected_capability_roots,
 };
 use crate::backend::Result;
-use crate::client::ClientOptions;
 use crate::outbound::HttpClientFactory;
 
 /// A registry of environments. Replacing one leaves handles of the old one as they are: they keep its address and its
@@ -135,26 +134,18 @@ impl EnvironmentManager {
         options: RemoteEnvironmentOptions,
     ) -> Result<()> {
         check_id(&id)?;
-        self.put(id, Definition::remote(options)?)
+        self.put(id, Definition::remote(options)?);
+        Ok(())
     }
 
-    pub(super) fn put(&self, id: String, definition: Definition) -> Result<()> {
-        let Definition { way, options } = definition;
-        let options = ClientOptions { outbound: self.http.clone(), ..options };
-        let environment = match way {
-            Way::Url(url) => {
-                let environment = Environment::remote(&url, options)?;
-                if Handle::try_current().is_ok() {
-                    environment.start_connecting();
-                }
-                environment
-            }
-            // Connecting starts a process, so that waits for a use.
-            Way::Program(command) => Environment::program(command, options)?,
-        };
+    pub(super) fn put(&self, id: String, definition: Definition) {
+        let waits_for_a_use = definition.is_program();
+        let environment = definition.build(self.http.clone());
+        if !waits_for_a_use && Handle::try_current().is_ok() {
+            environment.start_connecting();
+        }
         // The old one may be the last handle; it ends outside of the lock.
         let _replaced = self.environments().insert(id, Arc::new(environment));
-        Ok(())
     }
 
     fn environments(&self) -> MutexGuard<'_, HashMap<String, Arc<Environment>>> {

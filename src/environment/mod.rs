@@ -30,7 +30,7 @@ use crate::backend::{ExecBackend, ExecutorFileSystem, HttpClient, Result};
 pub use crate::client::{
     ClientOptions, EnvironmentConnectionState, EnvironmentObservedStatus, ProgramCommand, Readiness,
 };
-use crate::client::{RemoteBackend, RemoteFileSystem, RemoteHttpClient};
+use crate::client::{RemoteBackend, RemoteFileSystem, RemoteHttpClient, Server};
 use crate::environment_info;
 use crate::local::{LocalBackend, LocalFileSystem, LocalHttpClient, read_config};
 use crate::outbound::HttpClientFactory;
@@ -84,7 +84,7 @@ impl Environment {
         http: HttpClientFactory,
     ) -> Result<Self> {
         match url {
-            Some(url) => Self::remote(&url, ClientOptions { outbound: http, ..ClientOptions::default() }),
+            Some(url) => Self::remote(&url, ClientOptions::with_outbound(http)),
             None => Ok(Self::local(paths, &http)),
         }
     }
@@ -118,6 +118,11 @@ impl Environment {
     /// [`crate::backend::ExecServerError::Protocol`] for an empty program.
     pub fn program(command: ProgramCommand, options: ClientOptions) -> Result<Self> {
         Ok(Self { place: Place::Remote(RemoteBackend::program(command, options)?) })
+    }
+
+    /// A server that has been checked, as [`RemoteBackend::at`].
+    fn at(server: Server, options: ClientOptions) -> Self {
+        Self { place: Place::Remote(RemoteBackend::at(server, options)) }
     }
 
     /// Whether it is a server.

@@ -84,7 +84,7 @@ impl PreparedEnvironmentManager {
         let mut required = HashMap::new();
         for Configured { id, definition, required_skills } in environments {
             required.insert(id.clone(), required_skills);
-            manager.put(id, definition)?;
+            manager.put(id, definition);
         }
         Ok(manager.requiring(required))
     }

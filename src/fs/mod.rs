@@ -82,24 +82,24 @@ impl FileSystem {
         move || Scope::of(context.as_ref(), purpose, sandboxes.as_deref())
     }
 
-    /// What `fs/readFile` would read at most, as far as the file says; what it reads of a file that grows is more.
-    pub async fn size_to_read(&self, params: ReadFileParams) -> Result<u64> {
+    /// Opens what `fs/readFile` is to read. A file that is too large is refused here.
+    pub async fn open_to_read(&self, params: ReadFileParams) -> Result<Opened> {
         let path = params.path.to_native_path()?;
         let scope = self.scope(params.sandbox, Purpose::Reading);
-        let size = blocking(move || fsops::file_size(scope()?.route(&path), links(params.follow_symlinks)));
-        Ok(size.await?.min(self.read_limit))
+        let limit = self.read_limit;
+        blocking(move || {
+            let scope = scope()?;
+            let file = fsops::open_to_read(scope.route(&path), links(params.follow_symlinks), limit)?;
+            Ok(Opened { file, limit })
+        })
+        .await
     }
 
     /// `fs/readFile`.
     pub async fn read_file(&self, params: ReadFileParams) -> Result<ReadFileResponse> {
-        self.read_file_up_to(params, self.read_limit).await
-    }
-
-    /// `fs/readFile` of a file of at most so many bytes.
-    pub async fn read_file_up_to(&self, params: ReadFileParams, bytes: u64) -> Result<ReadFileResponse> {
         let path = params.path.to_native_path()?;
-        let limit = bytes.min(self.read_limit);
         let scope = self.scope(params.sandbox, Purpose::Reading);
+        let limit = self.read_limit;
         let content = blocking(move || {
             let scope = scope()?;
             fsops::read_file(scope.route(&path), links(params.follow_symlinks), limit)
@@ -364,6 +364,43 @@ impl FileSystem {
         })
         .await?;
         Ok(Empty {})
+    }
+}
+
+/// A file that `fs/readFile` is to read.
+#[derive(Debug)]
+pub struct Opened {
+    file: fsops::Opened,
+    limit: u64,
+}
+
+/// What came of reading an open file.
+#[derive(Debug)]
+pub enum Read {
+    /// All of it.
+    Whole(ReadFileResponse),
+    /// It has more than there was room for, and may be read again with more.
+    Larger(Opened),
+}
+
+impl Opened {
+    /// Bytes, as far as the file says: it may grow, and one of `/proc` says 0.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.file.size()
+    }
+
+    /// Reads it into room for so many bytes.
+    ///
+    /// # Errors
+    /// It has grown above what can be read at once, or the system refuses.
+    pub async fn read(self, room: u64) -> Result<Read> {
+        blocking(move || match self.file.read(room.min(self.limit)) {
+            Ok(content) => Ok(Read::Whole(ReadFileResponse { data_base64: content.into() })),
+            Err(error) if error.kind() == "tooLarge" && room < self.limit => Ok(Read::Larger(self)),
+            Err(error) => Err(error),
+        })
+        .await
     }
 }
 

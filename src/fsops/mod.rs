@@ -29,7 +29,7 @@ pub use guard::{Guard, Look, Route, Want};
 pub use handle::{MAX_BLOCK_BYTES, open_for_reading, open_for_replacing, read_block, write_block};
 pub use metadata::{FileInfo, canonicalize, metadata};
 pub use mutate::{create_symlink, rename, set_permissions};
-pub use read::{MAX_READ_BYTES, file_size, read_file};
+pub use read::{MAX_READ_BYTES, Opened, open_to_read, read_file};
 pub use remove::{RemoveOptions, remove};
 pub use walk::{Found, Unreadable, WalkLimits, WalkOutcome, walk};
 pub use write::{Atomic, write_file};

@@ -1,6 +1,6 @@
 use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
+use std::io::{self, Read, Seek};
+use std::path::{Path, PathBuf};
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, Mode, OFlags};
@@ -11,39 +11,66 @@ use super::{FsError, Links, Route, resolve};
 /// The largest file that [`read_file`] is asked for by default (512 MiB).
 pub const MAX_READ_BYTES: u64 = 512 << 20;
 
+/// A regular file that is open to be read whole.
+#[derive(Debug)]
+pub struct Opened {
+    file: File,
+    path: PathBuf,
+    size: u64,
+}
+
+/// Opens a regular file of at most `limit` bytes, as far as it says.
+///
+/// # Errors
+///
+/// The path names no regular file, the file is larger than the limit, or the system refuses.
+pub fn open_to_read<'a>(path: impl Into<Route<'a>>, links: Links, limit: u64) -> Result<Opened, FsError> {
+    let route = path.into();
+    let (file, size) = open_regular(route, links)?;
+    if size > limit {
+        return Err(too_large(route.path, limit));
+    }
+    Ok(Opened { file, path: route.path.to_owned(), size })
+}
+
 /// The whole content of a regular file of at most `limit` bytes.
 ///
 /// # Errors
 ///
 /// The path names no regular file, the file is or grows larger than the limit, or the system refuses.
 pub fn read_file<'a>(path: impl Into<Route<'a>>, links: Links, limit: u64) -> Result<Vec<u8>, FsError> {
-    let route = path.into();
-    let (file, size) = open_regular(route, links)?;
-    let path = route.path;
-    if size > limit {
-        return Err(too_large(path, limit));
-    }
-    let mut content = Vec::new();
-    // Pseudo-files say 0; one byte more than the size finds the end without growing the buffer.
-    let expected = usize::try_from(size.saturating_add(1)).unwrap_or(usize::MAX);
-    content
-        .try_reserve_exact(expected)
-        .map_err(|_| FsError::failed(format_args!("no memory to read '{}'", path.display())))?;
-    let failed = |error: &io::Error| FsError::io("read", path, error);
-    fill(&file, &mut content).map_err(|errno| failed(&errno.into()))?;
-    // Files of `/proc` say that they are empty, and a file may grow.
-    let rest = limit.saturating_add(1).saturating_sub(content.len() as u64);
-    (&file).take(rest).read_to_end(&mut content).map_err(|error| failed(&error))?;
-    if content.len() as u64 > limit { Err(too_large(path, limit)) } else { Ok(content) }
+    open_to_read(path, links, limit)?.read(limit)
 }
 
-/// The size of a regular file, as it says; one of `/proc` says 0.
-///
-/// # Errors
-///
-/// The path names no regular file, or the system refuses.
-pub fn file_size<'a>(path: impl Into<Route<'a>>, links: Links) -> Result<u64, FsError> {
-    open_regular(path.into(), links).map(|(_, size)| size)
+impl Opened {
+    /// The size that it said when it was opened; one of `/proc` says 0.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The whole content, from the beginning, if it has at most `limit` bytes.
+    ///
+    /// # Errors
+    ///
+    /// The file has grown larger than the limit, or the system refuses.
+    pub fn read(&self, limit: u64) -> Result<Vec<u8>, FsError> {
+        let Self { file, path, size } = self;
+        let mut file = file;
+        let failed = |error: &io::Error| FsError::io("read", path, error);
+        let mut content = Vec::new();
+        // Pseudo-files say 0; one byte more than the size finds the end without growing the buffer.
+        let expected = usize::try_from(size.saturating_add(1)).unwrap_or(usize::MAX);
+        content
+            .try_reserve_exact(expected)
+            .map_err(|_| FsError::failed(format_args!("no memory to read '{}'", path.display())))?;
+        file.rewind().map_err(|error| failed(&error))?;
+        fill(file, &mut content).map_err(|errno| failed(&errno.into()))?;
+        // Files of `/proc` say that they are empty, and a file may grow.
+        let rest = limit.saturating_add(1).saturating_sub(content.len() as u64);
+        file.take(rest).read_to_end(&mut content).map_err(|error| failed(&error))?;
+        if content.len() as u64 > limit { Err(too_large(path, limit)) } else { Ok(content) }
+    }
 }
 
 /// Reads until the room that a buffer has is full, or the file has ended: mostly in one call.

@@ -7,8 +7,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::error::{FailureKind, HttpError, chain};
-use super::permission::Permission;
 use crate::memory::{Held, MemoryBudget, with_base64};
+use crate::outbound::Permit;
 
 /// A body that is taken whole and exceeds this needs room among the large ones.
 const SMALL_BODY: usize = 1 << 20;
@@ -63,13 +63,13 @@ impl Room {
 #[derive(Debug)]
 pub struct StreamedBody {
     response: reqwest::Response,
-    permission: Permission,
+    permit: Permit,
     deadline: Deadline,
 }
 
 impl StreamedBody {
-    pub(super) fn new(response: reqwest::Response, permission: Permission, deadline: Deadline) -> Self {
-        Self { response, permission, deadline }
+    pub(super) fn new(response: reqwest::Response, permit: Permit, deadline: Deadline) -> Self {
+        Self { response, permit, deadline }
     }
 
     /// The next decoded piece; `None` at the end.
@@ -77,10 +77,10 @@ impl StreamedBody {
     /// # Errors
     /// The body ended early, cannot be decoded, did not come in time, or is not permitted any more.
     pub async fn next(&mut self) -> Result<Option<Bytes>, HttpError> {
-        match self.deadline.limit(self.permission.during(self.response.chunk())).await {
-            Some(Ok(Ok(piece))) => Ok(piece),
-            Some(Ok(Err(error))) => Err(HttpError::body(FailureKind::Body, chain(&error.without_url()))),
-            Some(Err(withdrawn)) => Err(withdrawn),
+        match self.deadline.limit(self.permit.during(self.response.chunk())).await {
+            Some(Some(Ok(piece))) => Ok(piece),
+            Some(Some(Err(error))) => Err(HttpError::body(FailureKind::Body, chain(&error.without_url()))),
+            Some(None) => Err(HttpError::withdrawn()),
             None => Err(late()),
         }
     }

@@ -7,6 +7,7 @@ use std::iter;
 use reqwest::Url;
 
 use super::deny::Denied;
+use crate::outbound::PolicyRefusal;
 
 /// Where a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,15 @@ impl HttpError {
 
     pub(super) fn body(kind: FailureKind, message: impl Into<String>) -> Self {
         Self::Body { kind, message: message.into() }
+    }
+
+    pub(super) fn refused(refusal: &PolicyRefusal) -> Self {
+        Self::failed(FailureKind::Denied, refusal.to_string())
+    }
+
+    /// The network policy has changed meanwhile.
+    pub(super) fn withdrawn() -> Self {
+        Self::failed(FailureKind::Denied, "the application network policy no longer allows this request")
     }
 
     pub(super) fn from_client(url: &Url, error: &reqwest::Error) -> Self {

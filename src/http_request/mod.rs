@@ -7,14 +7,12 @@
 mod body;
 mod deny;
 mod error;
-mod permission;
 mod proxy;
 mod redirect;
 mod request;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -26,11 +24,9 @@ pub use self::body::{Room, StreamedBody, Taken};
 use self::deny::Bounds;
 use self::error::Unresolved;
 pub use self::error::{FailureKind, HttpError};
-use self::permission::Permission;
 use self::redirect::Next;
 use self::request::Prepared;
-use crate::outbound::proxy::Variables;
-use crate::outbound::{NetworkPolicy, trust};
+use crate::outbound::{HttpClientFactory, Permit};
 use crate::policy::hosts::Denial;
 use crate::protocol::http::{RequestParams, ResponseHeader};
 
@@ -46,10 +42,9 @@ pub struct HttpSettings {
     pub allowed_variables: Vec<String>,
     /// Hosts that no request reaches.
     pub deny: Vec<Denial>,
-    /// Is asked before every hop.
-    pub network_policy: Option<NetworkPolicy>,
-    /// The environment of this machine.
-    pub environment: Vec<(OsString, OsString)>,
+    /// The environment of this machine: variables for headers, proxies, trust. Its network policy is asked before every
+    /// hop.
+    pub outbound: HttpClientFactory,
 }
 
 /// Makes requests. It remembers connections, and nothing else.
@@ -75,7 +70,7 @@ impl HttpClient {
     /// A client that has no connections yet.
     #[must_use]
     pub fn new(settings: HttpSettings) -> Self {
-        let proxies = proxy::hosts(&settings.proxies());
+        let proxies = proxy::hosts(settings.outbound.proxies());
         let bounds = Arc::new(Bounds::new(&settings, proxies));
         Self { settings: Arc::new(settings), bounds, client: OnceCell::new() }
     }
@@ -93,74 +88,55 @@ impl HttpClient {
     pub async fn send(&self, params: RequestParams) -> Result<HttpResponse, HttpError> {
         let mut request = Prepared::new(params, &self.settings)?;
         let deadline = request.deadline;
-        let (response, permission) =
-            deadline.limit(self.exchange(&mut request)).await.unwrap_or_else(|| {
-                Err(HttpError::failed(
-                    FailureKind::Timeout,
-                    "no response within the time limit of the request",
-                ))
-            })?;
+        let (response, permit) = deadline.limit(self.exchange(&mut request)).await.unwrap_or_else(|| {
+            Err(HttpError::failed(FailureKind::Timeout, "no response within the time limit of the request"))
+        })?;
         Ok(HttpResponse {
             status: response.status().as_u16(),
             headers: headers_of(&response),
-            body: StreamedBody::new(response, permission, deadline),
+            body: StreamedBody::new(response, permit, deadline),
         })
     }
 
     /// Goes from redirect to redirect to the final response.
-    async fn exchange(&self, request: &mut Prepared) -> Result<(reqwest::Response, Permission), HttpError> {
+    async fn exchange(&self, request: &mut Prepared) -> Result<(reqwest::Response, Permit), HttpError> {
         let client = self.client().await?;
         let mut hops = 0;
         loop {
-            let permission = Permission::ask(self.settings.network_policy.as_ref(), &request.url)?;
+            let url = &request.url;
+            let permit = self.settings.outbound.permit(url.scheme(), url.host_str().unwrap_or_default());
+            let permit = permit.map_err(|refusal| HttpError::refused(&refusal))?;
             self.bounds.check(&request.url).await?;
-            let response = permission
+            let response = permit
                 .during(client.execute(request.to_client()))
-                .await?
+                .await
+                .ok_or_else(HttpError::withdrawn)?
                 .map_err(|error| HttpError::from_client(&request.url, &error))?;
             match redirect::next(request, response.status(), response.headers(), hops)? {
-                Next::Final => return Ok((response, permission)),
+                Next::Final => return Ok((response, permit)),
                 Next::Again => hops += 1,
             }
         }
     }
 
     async fn client(&self) -> Result<&reqwest::Client, HttpError> {
-        let build = || async {
-            let (settings, bounds) = (Arc::clone(&self.settings), Arc::clone(&self.bounds));
-            match tokio::task::spawn_blocking(move || build(&settings, bounds)).await {
-                Ok(built) => built,
-                Err(_) => Err(HttpError::failed(FailureKind::Protocol, "the client could not be made")),
-            }
-        };
-        self.client.get_or_try_init(build).await
+        self.client.get_or_try_init(|| build(&self.settings.outbound, Arc::clone(&self.bounds))).await
     }
 }
 
-fn build(settings: &HttpSettings, bounds: Arc<Bounds>) -> Result<reqwest::Client, HttpError> {
-    let variable = |name: &str| settings.variable(name);
-    let tls =
-        trust::tls(&variable).map_err(|error| HttpError::failed(FailureKind::Tls, error.to_string()))?;
+async fn build(outbound: &HttpClientFactory, bounds: Arc<Bounds>) -> Result<reqwest::Client, HttpError> {
+    let tls = outbound.tls().await;
+    let tls = tls.map_err(|error| HttpError::failed(FailureKind::Tls, error.to_string()))?;
     let mut builder = reqwest::Client::builder()
-        .tls_backend_preconfigured(tls)
+        .tls_backend_preconfigured(Arc::unwrap_or_clone(tls))
         .redirect(Policy::none())
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
         .dns_resolver(SystemResolver { bounds })
         .no_proxy();
-    for proxy in proxy::for_client(&settings.proxies()) {
+    for proxy in proxy::for_client(outbound.proxies()) {
         builder = builder.proxy(proxy);
     }
     builder.build().map_err(|error| HttpError::failed(FailureKind::Tls, error::chain(&error)))
-}
-
-impl HttpSettings {
-    fn proxies(&self) -> Variables {
-        Variables::read(&|name| self.variable(name))
-    }
-
-    fn variable(&self, name: &str) -> Option<OsString> {
-        self.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
-    }
 }
 
 fn headers_of(response: &reqwest::Response) -> Vec<ResponseHeader> {

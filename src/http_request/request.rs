@@ -147,7 +147,7 @@ fn value(header: &RequestHeader, settings: &HttpSettings) -> Result<HeaderValue,
     if !settings.permits(variable) {
         return Err(refused("cannot use executor environment variable"));
     }
-    let Some(secret) = settings.variable(variable) else {
+    let Some(secret) = settings.outbound.variable(variable) else {
         return Err(refused("requires executor environment variable"));
     };
     if secret.is_empty() {

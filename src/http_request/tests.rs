@@ -10,6 +10,7 @@ use super::error::{FailureKind, HttpError};
 use super::redirect::{Next, next};
 use super::request::Prepared;
 use super::*;
+use crate::outbound::OutboundProxyPolicy;
 
 fn settings(allowed: &[&str]) -> HttpSettings {
     let environment = [("TOKEN", "s3cret"), ("EMPTY", ""), ("LINES", "a\nb"), ("openai_api_key", "own")];
@@ -17,8 +18,10 @@ fn settings(allowed: &[&str]) -> HttpSettings {
         max_buffered: 1 << 20,
         allowed_variables: allowed.iter().map(ToString::to_string).collect(),
         deny: Vec::new(),
-        network_policy: None,
-        environment: environment.map(|(name, value)| (OsString::from(name), OsString::from(value))).into(),
+        outbound: HttpClientFactory::with_environment(
+            OutboundProxyPolicy::ReqwestDefault,
+            environment.map(|(name, value)| (OsString::from(name), OsString::from(value))).into(),
+        ),
     }
 }
 

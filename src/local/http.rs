@@ -30,8 +30,7 @@ impl LocalHttpClient {
             max_buffered: MAX_BUFFERED,
             allowed_variables: vec!["*".to_owned()],
             deny: Vec::new(),
-            network_policy: outbound.network_policy().cloned(),
-            environment: outbound.environment().to_vec(),
+            outbound: outbound.clone(),
         };
         Self {
             client: Arc::new(http_request::HttpClient::new(settings)),

@@ -13,7 +13,7 @@ use url::Url;
 use super::connect::{self, ConnectError, Endpoint, Stream};
 use super::network_policy::{NetworkPolicy, Permit, PolicyRefusal};
 use super::proxy::{self, Variables};
-use super::trust;
+use super::trust::{self, TrustError};
 
 /// Who decides about proxies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,7 +28,8 @@ pub enum OutboundProxyPolicy {
 
 /// How connections leave this process: by which proxies, under which network policy, trusting whom. Clones share it.
 ///
-/// Destinations on this machine are never reached through a proxy: what is meant to stay here does.
+/// A WebSocket to this machine never goes through a proxy: what is meant to stay here does. An HTTP request goes where
+/// the variables send it, so `NO_PROXY` decides there.
 #[derive(Clone)]
 pub struct HttpClientFactory {
     shared: Arc<Shared>,
@@ -40,6 +41,7 @@ struct Shared {
     network: Option<NetworkPolicy>,
     environment: Vec<(OsString, OsString)>,
     routes: Vec<(String, Arc<Matcher>)>,
+    proxies: Variables,
     matcher: Arc<Matcher>,
     tls: OnceCell<Arc<ClientConfig>>,
 }
@@ -55,9 +57,10 @@ impl HttpClientFactory {
     /// local HTTP requests.
     #[must_use]
     pub fn with_environment(policy: OutboundProxyPolicy, environment: Vec<(OsString, OsString)>) -> Self {
-        let matcher = Arc::new(Variables::read(&|name| lookup(&environment, name)).matcher());
+        let proxies = Variables::read(&|name| find(&environment, name));
+        let matcher = Arc::new(proxies.matcher());
         let (network, routes, tls) = (None, Vec::new(), OnceCell::new());
-        Self { shared: Arc::new(Shared { policy, network, environment, routes, matcher, tls }) }
+        Self { shared: Arc::new(Shared { policy, network, environment, routes, proxies, matcher, tls }) }
     }
 
     /// Asks this policy before every connection.
@@ -83,16 +86,15 @@ impl HttpClientFactory {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The policy that is asked, if there is one.
+    /// A variable of the environment.
     #[must_use]
-    pub fn network_policy(&self) -> Option<&NetworkPolicy> {
-        self.shared.network.as_ref()
+    pub fn variable(&self, name: &str) -> Option<OsString> {
+        find(&self.shared.environment, name)
     }
 
-    /// The environment.
-    #[must_use]
-    pub fn environment(&self) -> &[(OsString, OsString)] {
-        &self.shared.environment
+    /// The proxies that the environment names.
+    pub(crate) fn proxies(&self) -> &Variables {
+        &self.shared.proxies
     }
 
     /// Asks the network policy for a connection.
@@ -114,7 +116,10 @@ impl HttpClientFactory {
         let permit = self.permit(endpoint.scheme(), &endpoint.host)?;
         let proxy = self.proxy_of(endpoint);
         let encrypts = endpoint.tls || proxy.as_ref().is_some_and(proxy::is_encrypted);
-        let tls = if encrypts { Some(self.tls().await?) } else { None };
+        let tls = match encrypts {
+            true => Some(self.tls().await.map_err(|error| ConnectError::Tls(error.to_string()))?),
+            false => None,
+        };
         let stream = connect::open(endpoint, proxy.as_ref(), tls).await?;
         Ok(permit.guard(stream))
     }
@@ -130,22 +135,23 @@ impl HttpClientFactory {
         route.map_or(&self.shared.matcher, |(_, matcher)| matcher).intercept(&url.parse::<Uri>().ok()?)
     }
 
-    /// Read once, off the runtime's threads.
-    async fn tls(&self) -> Result<Arc<ClientConfig>, ConnectError> {
+    /// Whom it trusts. Read once, off the runtime's threads. Cancel-safe.
+    ///
+    /// # Errors
+    /// As [`trust::tls`].
+    pub(crate) async fn tls(&self) -> Result<Arc<ClientConfig>, TrustError> {
         let read = || async {
-            let environment = self.shared.environment.clone();
-            let read = move || trust::tls(&|name| lookup(&environment, name));
-            match tokio::task::spawn_blocking(read).await {
-                Ok(Ok(config)) => Ok(Arc::new(config)),
-                Ok(Err(error)) => Err(ConnectError::Tls(error.to_string())),
-                Err(error) => Err(ConnectError::Tls(error.to_string())),
-            }
+            let this = self.clone();
+            let read = move || trust::tls(&|name| this.variable(name)).map(Arc::new);
+            let read = tokio::task::spawn_blocking(read).await;
+            read.unwrap_or_else(|error| Err(TrustError(error.to_string())))
         };
         self.shared.tls.get_or_try_init(read).await.cloned()
     }
 }
 
-fn lookup(environment: &[(OsString, OsString)], name: &str) -> Option<OsString> {
+/// A variable of an environment.
+pub(crate) fn find(environment: &[(OsString, OsString)], name: &str) -> Option<OsString> {
     environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
 }
 

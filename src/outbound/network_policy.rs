@@ -171,6 +171,15 @@ impl Permit {
         }
     }
 
+    /// The outcome of work, or nothing if the permit is withdrawn before. Cancel-safe where the work is.
+    pub async fn during<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.withdrawn() => None,
+            outcome = work => Some(outcome),
+        }
+    }
+
     /// The stream, which breaks when the permit is withdrawn.
     #[must_use]
     pub fn guard(self, stream: impl Duplex + 'static) -> Stream {

@@ -11,7 +11,7 @@ use rustls::{ClientConfig, RootCertStore};
 /// The trusted certificates cannot be had.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
-pub struct TrustError(String);
+pub struct TrustError(pub(super) String);
 
 /// Variables that name a file of further certificates; the first that is set counts.
 const VARIABLES: &[&str] = &["CODEX_CA_CERTIFICATE", "SSL_CERT_FILE"];

@@ -13,6 +13,8 @@ use crate::protocol::MAX_MESSAGE_BYTES;
 
 /// Enough waits to be written; senders wait.
 const ENOUGH: usize = 256 << 10;
+/// Read at a time, at least.
+const READ_BYTES: usize = 16 << 10;
 const KEPT_OF_OVERSIZED: usize = 64 << 10;
 
 /// See the module's description.
@@ -40,6 +42,11 @@ impl<R, W> Lines<R, W> {
             ended: false,
             outgoing: BytesMut::new(),
         }
+    }
+
+    /// Where lines come from.
+    pub(crate) fn reader(&self) -> &R {
+        &self.reader
     }
 
     /// The next complete line that is no blank one.
@@ -110,6 +117,7 @@ where
             if self.ended {
                 return Poll::Ready(self.last_line().unwrap_or(Received::End(EndReason::Closed)));
             }
+            self.incoming.reserve(READ_BYTES);
             match ready!(poll_read_buf(Pin::new(&mut self.reader), cx, &mut self.incoming)) {
                 Ok(0) => self.ended = true,
                 Ok(_) => {}

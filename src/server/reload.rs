@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::SetupError;
-use super::setup::find;
 use super::site::{Rules, Site};
 use crate::config::Settings;
+use crate::outbound::find;
 
 /// New settings cannot be followed; those before stay in force.
 #[derive(Debug, thiserror::Error)]

@@ -17,6 +17,7 @@ use crate::memory::MemoryBudget;
 use crate::network::proxy::own::OwnListeners;
 use crate::network::proxy::site::Site;
 use crate::network::proxy::upstream::UpstreamSettings;
+use crate::outbound::{HttpClientFactory, OutboundProxyPolicy, find};
 use crate::policy::egress::Authority;
 use crate::process::SpoolSettings;
 use crate::session::{Executor, ExecutorSettings, SessionRegistry};
@@ -24,10 +25,6 @@ use crate::snapshot::SnapshotSettings;
 
 /// The server's environment, by name.
 type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
-
-pub(super) fn find(environment: &[(OsString, OsString)], name: &str) -> Option<OsString> {
-    environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
-}
 
 /// What all connections share.
 pub(super) fn shared(config: &Config, resources: &Resources, own: Arc<OwnListeners>) -> Arc<Shared> {
@@ -85,8 +82,10 @@ fn http_settings(config: &Config, environment: &[(OsString, OsString)]) -> HttpS
         max_buffered: config.http.max_buffered_bytes,
         allowed_variables: config.http.header_env_allow.iter().map(ToString::to_string).collect(),
         deny: config.http.deny.clone(),
-        network_policy: None,
-        environment: environment.to_vec(),
+        outbound: HttpClientFactory::with_environment(
+            OutboundProxyPolicy::ReqwestDefault,
+            environment.to_vec(),
+        ),
     }
 }
 

@@ -288,6 +288,30 @@ async fn an_answer_never_exceeds_a_message() {
     assert!(encoded < MAX_MESSAGE_BYTES, "{encoded}");
 }
 
+/// The manifest of a plugin is told twice: with the plugin, and among those that name skills.
+#[tokio::test]
+async fn an_answer_of_plugins_never_exceeds_a_message() {
+    let place = Place::new(false).await;
+    let room = Room::new();
+    let plugins: Vec<_> = (0..8).map(|number| format!("p{number}")).collect();
+    for plugin in &plugins {
+        write(&room, format!("{plugin}/.codex-plugin/plugin.json"), "\u{1}".repeat(MIB));
+    }
+    let roots = plugins.iter().map(|plugin| request(&room.path(plugin), None)).collect();
+    let params = CapabilityRootsDiscoverParams { roots };
+    let found = soon(place.environment.discover_capability_roots(params)).await.unwrap();
+    let delivered: usize = found
+        .roots
+        .iter()
+        .map(|root| usize::from(root.plugin.is_some()) + root.namespace_manifests.len())
+        .sum();
+    assert_eq!(delivered, 9);
+    let left_out = found.roots.iter().filter(|root| root.namespace_manifests.is_empty());
+    assert!(left_out.clone().all(|root| root.warnings.iter().any(|why| why.contains("the answer is full"))));
+    let encoded = serde_json::to_vec(&found).unwrap().len();
+    assert!(encoded < MAX_MESSAGE_BYTES, "{encoded}");
+}
+
 #[test_case(false; "here")]
 #[test_case(true; "on a server")]
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use exec_server::backend::{ExecProcess, ExecServerError};
@@ -174,4 +174,84 @@ async fn a_program_that_is_silent_is_given_up_and_ended() {
 async fn blank_lines_and_noise_on_standard_error_do_no_harm() {
     let environment = environment(shell("echo; echo '  '; yes | head -c 3000000 >&2; exec $SERVER"));
     soon(environment.info()).await.unwrap();
+}
+
+/// What is behind its end, in the pipe, is read before the end is told; a descendant holds the pipe open.
+#[tokio::test]
+async fn the_last_lines_of_a_program_are_not_lost() {
+    const PROCESSES: usize = 10;
+    const LINES: u64 = 200;
+    let room = TempDir::new().unwrap();
+    let other = room.path().join("other");
+    let text = format!(
+        r#"sleep 1000 & echo $! > {}
+        answer() {{ read -r line; id=${{line#*\"id\":}}; echo "{{\"id\":${{id%%[,\}}]*}},\"result\":$1}}"; }}
+        answer '{{"sessionId":"s","environmentInfo":{{"shell":{{"name":"sh","path":"/bin/sh"}},"capabilities":{{}}}}}}'
+        read -r initialized
+        for p in $(seq {PROCESSES}); do answer '{{"processId":"'$p'"}}'; done
+        for p in $(seq {PROCESSES}); do
+            seq -f '{{"method":"process/output","params":{{"processId":"'$p'","seq":%.0f,"stream":"stdout","chunk":"eA=="}}}}' {LINES}
+        done"#,
+        other.display()
+    );
+    let environment = environment(shell(&text));
+    let mut processes = Vec::new();
+    for id in 1..=PROCESSES {
+        processes.push(start(&environment, &id.to_string(), "").await);
+    }
+    for process in processes {
+        let told = rest(&mut process.subscribe_events()).await;
+        let (end, lines) = told.split_last().unwrap();
+        assert!(matches!(end, Told::Failed(_)), "{end:?}");
+        assert_eq!(lines, (1..=LINES).map(|seq| stdout(seq, "x")).collect::<Vec<_>>());
+    }
+    let holder = pid_in(&other).await;
+    until(|| !runs(holder)).await;
+}
+
+#[test_case("echo before >&2; echo 'no such image' >&2; exit 3"; "a line")]
+#[test_case("printf 'no such image' >&2; exit 3"; "without an end")]
+#[test_case("exec <&-; echo 'no such image' >&2; sleep 1000 & exit 3"; "while a descendant holds the stream")]
+#[tokio::test]
+async fn a_program_that_fails_at_once_says_why(text: &str) {
+    let error = soon(environment(shell(text)).wait_until_ready()).await.unwrap_err().to_string();
+    assert!(error.contains("the program has ended: no such image"), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_program_says_at_its_end_is_logged() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::DEBUG)
+        .with_writer({
+            let log = log.clone();
+            move || log.clone()
+        })
+        .finish();
+    let _here = tracing::subscriber::set_default(subscriber);
+    let environment = environment(shell("trap 'echo farewell >&2; exit' TERM; $SERVER"));
+    soon(environment.wait_until_ready()).await.unwrap();
+    drop(environment);
+    until(|| log.text().contains("farewell")).await;
+}
+
+/// What was logged on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }

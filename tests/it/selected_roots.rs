@@ -282,6 +282,29 @@ async fn answers_are_remembered_by_root_and_sandbox() {
     assert!(snapshot(&cache, &roots).await[0].is_ok());
 }
 
+/// One more than is kept costs the one that was used longest ago, and no other.
+#[tokio::test]
+async fn what_does_not_fit_costs_the_oldest_result_alone() {
+    const KEPT: usize = 1_024;
+    let room = Room::new();
+    let place = room.path("place");
+    std::fs::create_dir(&place).unwrap();
+    let environment = Arc::new(Environment::create_for_tests(None).unwrap());
+    let roots: Vec<_> =
+        (0..=KEPT).map(|number| bound(&select(&format!("r{number}"), "e", &place), &environment)).collect();
+    let cache = ExecutorCapabilityDiscoveryCache::default();
+    assert!(snapshot(&cache, &roots[..KEPT]).await.iter().all(Result::is_ok));
+    // The first is used again, so that the second is the oldest when the last comes.
+    assert!(snapshot(&cache, &roots[..1]).await[0].is_ok());
+    assert!(snapshot(&cache, &roots[KEPT..]).await[0].is_ok());
+    std::fs::remove_dir(&place).unwrap();
+    assert!(snapshot(&cache, &roots[1..2]).await[0].is_err(), "the oldest is kept");
+    // What it was asked for again has taken the place of the third.
+    let mut rest = roots;
+    rest.drain(1..3);
+    assert!(snapshot(&cache, &rest).await.iter().all(Result::is_ok));
+}
+
 /// Results of an environment that nobody holds any more are dropped, and no other environment inherits them.
 #[tokio::test]
 async fn a_cache_holds_no_environment() {

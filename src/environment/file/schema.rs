@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use serde_path_to_error::{Path, Segment};
 
 /// The whole file.
 #[derive(Deserialize)]
@@ -50,7 +51,7 @@ pub(super) struct Skills {
 /// Parses the text.
 ///
 /// # Errors
-/// The line, the key and what is wrong; never the text itself, which may hold a token.
+/// The line, the key and what is wrong; never the text itself where it may hold a secret.
 pub(super) fn parse(text: &str) -> Result<File, String> {
     let at = |error: &toml::de::Error| {
         let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
@@ -58,9 +59,23 @@ pub(super) fn parse(text: &str) -> Result<File, String> {
     };
     let document = toml::Deserializer::parse(text).map_err(|error| at(&error) + error.message())?;
     serde_path_to_error::deserialize(document).map_err(|error| {
-        let (key, error) = (error.path().to_string(), error.inner());
+        let (path, error) = (error.path(), error.inner());
         // Its message quotes the value.
-        let why = if key.ends_with("auth_bearer_token") { "must be a string" } else { error.message() };
-        format!("{}`{key}`: {why}", at(error))
+        let why = secret_form(path).unwrap_or_else(|| error.message());
+        format!("{}`{path}`: {why}", at(error))
     })
+}
+
+/// What a value should be that lies where secrets are, or below.
+fn secret_form(path: &Path) -> Option<&'static str> {
+    let keys = path.iter().filter_map(|segment| match segment {
+        Segment::Map { key } => Some(key.as_str()),
+        Segment::Seq { .. } | Segment::Enum { .. } | Segment::Unknown => None,
+    });
+    match keys.collect::<Vec<_>>().as_slice() {
+        ["environments", "auth_bearer_token", ..] => Some("must be a string"),
+        ["environments", "args", ..] => Some("must be an array of strings"),
+        ["environments", "env", ..] => Some("must be a table of strings"),
+        _ => None,
+    }
 }

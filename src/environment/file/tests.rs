@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use test_case::test_case;
 
 use super::*;
-use crate::environment::definition::Way;
+use crate::client::{ProgramCommand, Server};
 
 fn parse_here(text: &str) -> Result<Settings> {
     parse(text, Path::new("/settings"))
@@ -44,18 +44,19 @@ fn everything_that_can_be_said() {
     .unwrap();
     assert_eq!((settings.default.as_deref(), settings.include_local), (Some("devbox"), false));
     let [devbox, container] = settings.environments.try_into().ok().unwrap();
-    assert!(
-        matches!(devbox.definition.way, Way::Url(url) if url == "wss://u:p@devbox.example:8765/exec?a=b")
-    );
-    let options = devbox.definition.options;
-    assert_eq!(options.bearer_token.as_deref(), Some(" verbatim "));
-    assert_eq!(options.connect_timeout, Duration::from_millis(2500));
-    assert_eq!(options.initialize_timeout, Duration::from_secs(10));
-    let Way::Program(command) = container.definition.way else { panic!("no program") };
-    assert_eq!((command.program.as_str(), command.args.len()), ("docker", 2));
-    assert_eq!(command.env["RUST_LOG"], "info");
-    assert_eq!(command.cwd.as_deref(), Some(Path::new("/settings/relative/dir")));
-    assert_eq!(container.definition.options.initialize_timeout, Duration::from_secs(60));
+    let url = "wss://u:p@devbox.example:8765/exec?a=b";
+    let Definition { server, connect_timeout, initialize_timeout } = devbox.definition;
+    assert_eq!(server, Server::at(url, Some(" verbatim "), None).unwrap());
+    assert_eq!((connect_timeout, initialize_timeout), (Some(Duration::from_millis(2500)), None));
+    let command = ProgramCommand {
+        program: "docker".into(),
+        args: vec!["exec".into(), "-i".into()],
+        env: [("RUST_LOG".into(), "info".into())].into(),
+        cwd: Some("/settings/relative/dir".into()),
+    };
+    let Definition { server, connect_timeout, initialize_timeout } = container.definition;
+    assert_eq!(server, Server::program(command).unwrap());
+    assert_eq!((connect_timeout, initialize_timeout), (None, Some(Duration::from_secs(60))));
     assert_eq!(container.required_skills, ["deploy"]);
 }
 
@@ -139,6 +140,16 @@ fn good_ids(id: &str) {
 fn no_message_has_the_token(line: &str) {
     let error = refusal(&one(&format!("url = \"ws://localhost\"\n{line}")));
     assert!(!error.contains("12345678"), "{error}");
+}
+
+#[test_case("args = \"12345678\"", "`environments[0].args`: must be an array of strings"; "args as text")]
+#[test_case("args = [\"a\", 12345678]", "`environments[0].args[1]`: must be an array of strings"; "an argument")]
+#[test_case("env = \"12345678\"", "`environments[0].env`: must be a table of strings"; "env as text")]
+#[test_case("env = { A = 12345678 }", "`environments[0].env.A`: must be a table of strings"; "a variable")]
+#[test_case("env = { \"args.env\" = [\"12345678\"] }", "must be a table of strings"; "a list for a variable")]
+fn no_message_has_what_a_program_gets(line: &str, why: &str) {
+    let error = refusal(&one(&format!("program = \"p\"\n{line}")));
+    assert!(error.contains(why) && !error.contains("12345678"), "{error}");
 }
 
 #[test_case(true; "a directory")]

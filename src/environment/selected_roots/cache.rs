@@ -1,4 +1,4 @@
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_util::future::join_all;
@@ -11,14 +11,14 @@ use crate::protocol::sandbox::SandboxContext;
 
 /// Results that are kept.
 const MAX_KEPT: usize = 1_024;
-/// Bytes of text that are kept. The results used last stay.
+/// Bytes of text that are kept.
 const MAX_KEPT_BYTES: usize = 256 << 20;
 
 /// Remembers what was discovered in selected roots; made for one conversation.
 ///
 /// A result counts for the root, the sandbox and the very handle that it came through. What an executor has answered is
 /// kept, be it a failure; what did not reach it is tried again by the next snapshot. At most 1,024 results and 256 MiB are
-/// kept.
+/// kept: those used last, in the order in which snapshots name them.
 #[derive(Default)]
 pub struct ExecutorCapabilityDiscoveryCache {
     state: Mutex<State>,
@@ -50,10 +50,10 @@ impl CapabilityDiscoverySnapshot {
 #[derive(Default)]
 struct State {
     kept: HashMap<SelectedCapabilityRoot, Vec<Kept>>,
-    /// Roots whose last discovery, through whatever handle, failed.
-    failed: HashSet<SelectedCapabilityRoot>,
+    /// Roots whose last discovery, through whatever handle, failed, and when: as many of the last as results are kept.
+    failed: HashMap<SelectedCapabilityRoot, u64>,
     recovered: bool,
-    /// Counts uses.
+    /// Counts uses, each result on its own.
     clock: u64,
 }
 
@@ -81,13 +81,11 @@ impl ExecutorCapabilityDiscoveryCache {
         let mut found = self.state().known(&wanted);
         let missing = wanted.iter().enumerate().filter(|(index, _)| found[*index].is_none());
         let outcomes = join_all(requests(missing).into_iter().map(|request| request.send())).await;
-        let mut state = self.state();
-        for outcome in outcomes.into_iter().flatten() {
-            state.note(&wanted[outcome.index], &outcome);
+        let outcomes: Vec<Outcome> = outcomes.into_iter().flatten().collect();
+        self.state().note_all(&wanted, &outcomes);
+        for outcome in outcomes {
             found[outcome.index] = Some(outcome.found);
         }
-        state.forget();
-        drop(state);
         let discovered = |(wanted, found): (Wanted, Option<Found>)| SelectedRootDiscovery {
             selected_root: wanted.root,
             result: found.unwrap_or_else(|| Err("the executor did not answer".to_owned())),
@@ -109,20 +107,30 @@ impl ExecutorCapabilityDiscoveryCache {
 impl State {
     /// What is kept of the wanted roots.
     fn known(&mut self, wanted: &[Wanted]) -> Vec<Option<Found>> {
+        wanted.iter().map(|wanted| self.recall(wanted)).collect()
+    }
+
+    fn recall(&mut self, wanted: &Wanted) -> Option<Found> {
+        let kept = self.kept.get_mut(&wanted.root)?.iter_mut().find(|kept| kept.is_for(wanted))?;
         self.clock += 1;
-        let clock = self.clock;
-        let mut known = |wanted: &Wanted| {
-            let kept = self.kept.get_mut(&wanted.root)?.iter_mut().find(|kept| kept.is_for(wanted))?;
-            kept.used = clock;
-            Some(kept.found.clone())
-        };
-        wanted.iter().map(&mut known).collect()
+        kept.used = self.clock;
+        Some(kept.found.clone())
+    }
+
+    fn note_all(&mut self, wanted: &[Wanted], outcomes: &[Outcome]) {
+        for outcome in outcomes {
+            self.clock += 1;
+            self.note(&wanted[outcome.index], outcome);
+        }
+        if !outcomes.is_empty() {
+            self.forget();
+        }
     }
 
     fn note(&mut self, wanted: &Wanted, outcome: &Outcome) {
         if outcome.found.is_err() {
-            self.failed.insert(wanted.root.clone());
-        } else if self.failed.remove(&wanted.root) {
+            self.failed.insert(wanted.root.clone(), self.clock);
+        } else if self.failed.remove(&wanted.root).is_some() {
             self.recovered = true;
         }
         if outcome.is_final {
@@ -144,6 +152,8 @@ impl State {
             kept.retain(|kept| kept.used >= oldest);
         }
         self.kept.retain(|_, kept| !kept.is_empty());
+        let oldest = oldest_kept(self.failed.values().map(|failed| (*failed, 0)).collect());
+        self.failed.retain(|_, failed| *failed >= oldest);
     }
 }
 

@@ -17,7 +17,7 @@ use super::ticket::Ticket;
 use crate::discovery::{Discovery, MAX_INVENTORY_BYTES, MAX_ROOTS_BYTES};
 use crate::environment_config::EnvironmentConfig;
 use crate::error_map::{IntoErrorObject, ProcessCallError};
-use crate::fs::{FileSystem, FsError, MAX_BLOCK_BYTES, MAX_WATCHED_PATHS, Watch};
+use crate::fs::{FileSystem, FsError, MAX_BLOCK_BYTES, MAX_WATCHED_PATHS, Opened, Read, Watch};
 use crate::http_request::{HttpClient, HttpError, Room, StreamedBody, Taken};
 use crate::memory::{Held, MemoryBudget, with_base64};
 use crate::path_uri::PathUri;
@@ -299,8 +299,7 @@ async fn reserve(bytes: usize, memory: &Arc<MemoryBudget>) -> Option<Held> {
     Some(memory.reserve(bytes).await)
 }
 
-/// Reads a file whole, with the memory that it takes: reserved before it is read. A file that has grown meanwhile is read
-/// again, with what the largest one takes.
+/// Reads a file whole, with the memory that it takes: reserved before it is read.
 async fn read_file(
     files: &FileSystem,
     params: ReadFileParams,
@@ -309,18 +308,28 @@ async fn read_file(
     if memory.limit().is_none() {
         return (files.read_file(params).await, None);
     }
-    let size = match files.size_to_read(params.clone()).await {
-        Ok(size) => size.max(SMALL_FILE),
-        Err(error) => return (Err(error), None),
-    };
-    let held = for_answer(size, memory).await;
-    match files.read_file_up_to(params.clone(), size).await {
-        Err(error) if error.kind() == "tooLarge" && size < READ_FILE_LIMIT => {
-            drop(held);
-            let held = for_answer(READ_FILE_LIMIT, memory).await;
-            (files.read_file(params).await, held)
+    match files.open_to_read(params).await {
+        Ok(file) => {
+            let size = file.size().max(SMALL_FILE);
+            read_reserved(file, size, memory).await
         }
-        outcome => (outcome, held),
+        Err(error) => (Err(error), None),
+    }
+}
+
+/// Reads what has grown meanwhile again, with what the largest file takes. Nobody waits for memory while holding some.
+async fn read_reserved(
+    mut file: Opened,
+    mut room: u64,
+    memory: &Arc<MemoryBudget>,
+) -> (Result<ReadFileResponse, FsError>, Option<Held>) {
+    loop {
+        let held = for_answer(room, memory).await;
+        match file.read(room).await {
+            Ok(Read::Whole(content)) => return (Ok(content), held),
+            Ok(Read::Larger(larger)) => (file, room) = (larger, READ_FILE_LIMIT),
+            Err(error) => return (Err(error), held),
+        }
     }
 }
 

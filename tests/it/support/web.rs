@@ -93,9 +93,9 @@ async fn serve(
 /// A peer that takes nothing for so long does not read.
 const STALL: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// A whole response.
+/// A whole response. It says that the connection closes, so that nobody sends another request into the end.
 pub(crate) fn response(head: &str, body: &[u8]) -> Vec<u8> {
-    let head = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head = format!("HTTP/1.1 {head}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 
