@@ -1,6 +1,8 @@
 //! The hands of coding agents: run processes, keep them across lost connections, read and change files.
 
 pub mod backend;
+#[doc(hidden)]
+pub mod benchmarking;
 pub mod cli;
 pub mod client;
 pub mod config;

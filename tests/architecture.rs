@@ -119,6 +119,7 @@ const ROWS: &[&[Module]] = &[
     )],
     &[
         ("helper", &["sandbox", "spawn"]),
+        ("benchmarking", &["server", "fs", "fsops", "process", "memory", "protocol"]),
         ("fuzzing", &["server", "network", "rpc", "discovery", "protocol"]),
         (
             "cli",
