@@ -28,6 +28,22 @@ need() {
     [ "${#missing[@]}" = 0 ] || install_packages "${missing[@]}"
 }
 
+# python_with MODULE=PACKAGE...: sets `python` to one that has these modules: the system's, or a virtual environment under
+# target/, into which the packages are installed.
+python_with() {
+    local modules packages
+    modules=$(printf '%s\n' "${@%%=*}" | paste -sd,)
+    packages=("${@#*=}")
+    python=python3
+    if python3 -c "import $modules" 2>/dev/null; then return; fi
+    python=$PWD/target/python/bin/python
+    if [ -x "$python" ] && "$python" -c "import $modules" 2>/dev/null; then return; fi
+    step "pip install ${packages[*]}"
+    # Debian keeps the installer of virtual environments in a package of its own.
+    python3 -m venv target/python >/dev/null 2>&1 || { install_packages python3-venv && python3 -m venv --clear target/python; }
+    "$python" -m pip install --quiet --disable-pip-version-check "${packages[@]}"
+}
+
 # Builds that follow have no trace of where and when: paths are those of a checkout in /src, times are the commit's.
 reproducible() {
     local cargo_home=${CARGO_HOME:-$HOME/.cargo}

@@ -2,7 +2,7 @@
 //!
 //! Every match is exhaustive, so that a new error cannot slip through with a code that nobody chose.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::discovery::DiscoveryError;
 use crate::environment_config::ConfigReadError;
@@ -12,6 +12,10 @@ use crate::policy::PolicyError;
 use crate::process::{ProcessError, StartFailureKind};
 use crate::protocol::code;
 use crate::protocol::envelope::ErrorObject;
+use crate::protocol::failure::{
+    FileErrorData, HttpErrorData, HttpErrorKind, StartErrorData, StartErrorKind, WriteErrorData,
+    WriteErrorKind,
+};
 use crate::protocol::process::ProcessId;
 use crate::sandbox::SandboxError;
 use crate::session::{SessionError, StartError};
@@ -30,17 +34,17 @@ impl IntoErrorObject for StartError {
             Self::Duplicate(_) | Self::SessionEnded => ErrorObject::new(code::INVALID_REQUEST, message),
             Self::Failed(failure) => {
                 let kind = match failure.kind {
-                    StartFailureKind::NotFound => "spawnNotFound",
-                    StartFailureKind::PermissionDenied => "spawnPermissionDenied",
-                    StartFailureKind::SandboxUnavailable => "sandboxUnavailable",
-                    StartFailureKind::SandboxPreparation => "sandboxPreparation",
-                    StartFailureKind::Other => "spawnFailed",
+                    StartFailureKind::NotFound => StartErrorKind::SpawnNotFound,
+                    StartFailureKind::PermissionDenied => StartErrorKind::SpawnPermissionDenied,
+                    StartFailureKind::SandboxUnavailable => StartErrorKind::SandboxUnavailable,
+                    StartFailureKind::SandboxPreparation => StartErrorKind::SandboxPreparation,
+                    StartFailureKind::Other => StartErrorKind::SpawnFailed,
                 };
-                ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": kind }))
+                ErrorObject::new(code::INTERNAL, message).with_data(json!(StartErrorData::from(kind)))
             }
             Self::Sandbox(error) => {
                 let (code, data) = sandbox(&error);
-                ErrorObject::new(code, message).with_data(data)
+                ErrorObject::new(code, message).with_data(json!(data))
             }
             Self::Limit { .. } => ErrorObject::new(code::INTERNAL, message),
         }
@@ -48,19 +52,17 @@ impl IntoErrorObject for StartError {
 }
 
 /// What can be seen from the policy alone is the client's to mend; the rest is about this machine.
-fn sandbox(error: &SandboxError) -> (i64, Value) {
+fn sandbox(error: &SandboxError) -> (i64, StartErrorData) {
+    let unavailable = |gaps| StartErrorData { kind: StartErrorKind::SandboxUnavailable, gaps: Some(gaps) };
+    let preparation = StartErrorData::from(StartErrorKind::SandboxPreparation);
     match error {
-        SandboxError::Policy(PolicyError::Mxc) => {
-            (code::INVALID_PARAMS, json!({ "kind": "sandboxUnavailable", "gaps": [] }))
-        }
+        SandboxError::Policy(PolicyError::Mxc) => (code::INVALID_PARAMS, unavailable(Vec::new())),
         SandboxError::Policy(PolicyError::Foreign { .. } | PolicyError::NoCwd { .. }) => {
-            (code::INVALID_PARAMS, json!({ "kind": "sandboxPreparation" }))
+            (code::INVALID_PARAMS, preparation)
         }
         SandboxError::Policy(PolicyError::Glob { .. } | PolicyError::TooLarge { .. })
-        | SandboxError::Preparation(_) => (code::INTERNAL, json!({ "kind": "sandboxPreparation" })),
-        SandboxError::Unavailable { gaps, .. } => {
-            (code::INTERNAL, json!({ "kind": "sandboxUnavailable", "gaps": gaps }))
-        }
+        | SandboxError::Preparation(_) => (code::INTERNAL, preparation),
+        SandboxError::Unavailable { gaps, .. } => (code::INTERNAL, unavailable(gaps.clone())),
     }
 }
 
@@ -83,11 +85,8 @@ impl IntoErrorObject for FsError {
             ErrorClass::InvalidParams => code::INVALID_PARAMS,
             ErrorClass::Io | ErrorClass::Unconfined => code::INTERNAL,
         };
-        let mut data = json!({ "kind": self.kind() });
-        if let Some(errno) = self.errno() {
-            data["errno"] = errno.into();
-        }
-        ErrorObject::new(code, self.to_string()).with_data(data)
+        let data = FileErrorData { kind: self.kind(), errno: self.errno() };
+        ErrorObject::new(code, self.to_string()).with_data(json!(data))
     }
 }
 
@@ -116,17 +115,17 @@ impl IntoErrorObject for HttpError {
             Self::TooMany(_) => ErrorObject::new(code::INTERNAL, message),
             Self::Failed { kind, .. } | Self::Body { kind, .. } => {
                 let kind = match kind {
-                    FailureKind::Timeout => "timeout",
-                    FailureKind::Connect => "connect",
-                    FailureKind::Dns => "dns",
-                    FailureKind::Tls => "tls",
-                    FailureKind::Protocol => "protocol",
-                    FailureKind::Redirect => "redirect",
-                    FailureKind::Body => "body",
-                    FailureKind::TooLarge => "tooLarge",
-                    FailureKind::Denied => "denied",
+                    FailureKind::Timeout => HttpErrorKind::Timeout,
+                    FailureKind::Connect => HttpErrorKind::Connect,
+                    FailureKind::Dns => HttpErrorKind::Dns,
+                    FailureKind::Tls => HttpErrorKind::Tls,
+                    FailureKind::Protocol => HttpErrorKind::Protocol,
+                    FailureKind::Redirect => HttpErrorKind::Redirect,
+                    FailureKind::Body => HttpErrorKind::Body,
+                    FailureKind::TooLarge => HttpErrorKind::TooLarge,
+                    FailureKind::Denied => HttpErrorKind::Denied,
                 };
-                ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": kind }))
+                ErrorObject::new(code::INTERNAL, message).with_data(json!(HttpErrorData { kind }))
             }
         }
     }
@@ -164,7 +163,8 @@ impl IntoErrorObject for ProcessCallError {
                     "process {} does not read its input and no more of it is held; write it again later",
                     id.shown()
                 );
-                ErrorObject::new(code::INTERNAL, message).with_data(json!({ "kind": "stdinFull" }))
+                ErrorObject::new(code::INTERNAL, message)
+                    .with_data(json!(WriteErrorData { kind: WriteErrorKind::StdinFull }))
             }
             Self::InvalidParams(message) => ErrorObject::new(code::INVALID_PARAMS, message),
         }

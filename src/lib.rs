@@ -1,6 +1,8 @@
 //! The hands of coding agents: run processes, keep them across lost connections, read and change files.
 
 pub mod backend;
+#[doc(hidden)]
+pub mod benchmarking;
 pub mod cli;
 pub mod client;
 pub mod config;
@@ -19,6 +21,7 @@ pub mod http_request;
 pub mod local;
 pub mod memory;
 pub mod network;
+pub mod openrpc;
 pub mod outbound;
 pub mod path_uri;
 pub mod policy;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use base64_simd::URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use url::Url;
 
@@ -31,8 +32,9 @@ const ENCODED: &AsciiSet = &CONTROLS
 const OPAQUE: &str = "/%00/bad/path/";
 
 /// A `file:` URI, normalised.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(extend("pattern" = "^[Ff][Ii][Ll][Ee]:", "examples" = ["file:///dir/name"]))]
 pub struct PathUri(String);
 
 /// Why a text or a path makes no [`PathUri`].

@@ -14,11 +14,12 @@ const ROWS: &[&[Module]] = &[
     &[("path_uri", &[]), ("protocol", &["path_uri"]), ("policy", &["protocol", "path_uri"])],
     &[
         ("memory", &[]),
-        ("fsops", &["path_uri"]),
+        ("fsops", &["path_uri", "protocol"]),
         ("rpc", &["protocol"]),
         ("config", &["policy", "protocol"]),
         ("telemetry", &["config", "protocol"]),
         ("service", &[]),
+        ("openrpc", &["protocol"]),
         ("backend", &["path_uri", "protocol"]),
         ("environment_info", &["path_uri", "protocol"]),
     ],
@@ -118,6 +119,7 @@ const ROWS: &[&[Module]] = &[
     )],
     &[
         ("helper", &["sandbox", "spawn"]),
+        ("benchmarking", &["server", "fs", "fsops", "process", "memory", "protocol"]),
         ("fuzzing", &["server", "network", "rpc", "discovery", "protocol"]),
         (
             "cli",
@@ -134,6 +136,7 @@ const ROWS: &[&[Module]] = &[
                 "config",
                 "telemetry",
                 "service",
+                "openrpc",
                 "path_uri",
                 "protocol",
             ],

@@ -57,6 +57,9 @@ pub enum Command {
         #[arg(value_name = "COMMAND")]
         command: Option<String>,
     },
+    /// Print the protocol as an OpenRPC document, for generators of clients.
+    #[command(after_long_help = help::SCHEMA)]
+    Schema,
     /// Run a program on a server, as if it ran here.
     Run(RunArgs),
     /// Copy files to or from a server.
@@ -256,6 +259,7 @@ mod tests {
             &["doctor", "--help"],
             &["health", "--help"],
             &["token", "new", "--help"],
+            &["schema", "--help"],
             &["run", "--help"],
             &["cp", "--help"],
             &["ps", "--help"],

@@ -61,6 +61,16 @@ Examples:
   exec-server token new >> /etc/exec-server/tokens
   exec-server token new --state-dir /var/lib/exec-server";
 
+pub(super) const SCHEMA: &str = "\
+The document has every method and notification of both directions, with JSON Schemas (draft 7) of params, results and
+facts of errors. It describes this version of the server; no server is asked.
+
+Examples:
+  exec-server schema > exec-server.openrpc.json
+  exec-server schema | jq -r '.methods[] | .name + \": \" + .summary'
+  exec-server schema | jq '{definitions: .components.schemas}' | sed 's|components/schemas|definitions|' > types.json
+      The types alone, as one JSON Schema, for generators that know no OpenRPC.";
+
 pub(super) const RUN: &str = "\
 Input, output, signals and the exit code pass as if the program ran here. Over a connection that is lost and found
 again nothing is lost or repeated. The first two interrupts are the program's, the third ends its whole tree.

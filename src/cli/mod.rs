@@ -19,6 +19,7 @@ mod pages;
 mod ps;
 mod run;
 mod sandboxes;
+mod schema;
 mod serve;
 mod serve_args;
 mod settings;
@@ -62,6 +63,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Token { command: TokenCommand::New(args) }) => token::new(&args),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { command }) => pages::man(command.as_deref()),
+        Some(Command::Schema) => schema::run(),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Cp(args)) => cp::run(&args),
         Some(Command::Ps(args)) => ps::run(args),

@@ -35,7 +35,7 @@ pub(super) fn man(command: Option<&str>) -> anyhow::Result<ExitCode> {
     print(&text)
 }
 
-fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
+pub(super) fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
     stdout().write_all(text).context("cannot write to stdout")?;
     Ok(ExitCode::SUCCESS)
 }

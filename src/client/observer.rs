@@ -9,11 +9,11 @@ use super::connection::{Connection, Notified};
 use super::gate::require;
 use super::handshake::{Destination, Purpose};
 use super::pending::Priority;
-use super::recovery::ReadAccounted;
 use crate::backend::{ExecServerError, Result};
 use crate::protocol::Method;
 use crate::protocol::process::{
-    AccountedRead, Empty, List, ListResponse, ReadParams, Signal, SignalParams, Terminate, TerminateParams,
+    AccountedRead, Empty, List, ListResponse, Read, ReadParams, Signal, SignalParams, Terminate,
+    TerminateParams,
 };
 use crate::protocol::session::{List as SessionList, SessionListResponse};
 
@@ -72,7 +72,7 @@ impl ObservedSession {
     /// # Errors
     /// An unknown process; no connection.
     pub async fn read(&self, params: ReadParams) -> Result<AccountedRead> {
-        call::<ReadAccounted>(&self.connection, &params).await
+        call::<Read>(&self.connection, &params).await
     }
 
     /// Sends a signal; true if somebody got it.

@@ -8,7 +8,6 @@ use tokio::sync::{Mutex, watch};
 use super::events::OrderedEvents;
 use super::gate::require;
 use super::pending::Priority;
-use super::recovery::ReadAccounted;
 use super::session::Session;
 use crate::backend::{
     BoxFuture, ExecProcess, ExecProcessEventReceiver, ExecServerError, OutputAccounting, Result,
@@ -16,9 +15,9 @@ use crate::backend::{
 use crate::protocol::code;
 use crate::protocol::environment::Capabilities;
 use crate::protocol::process::{
-    AccountedRead, CloseStdin, ProcessId, ProcessParams, ProcessSignal, ReadParams, ReadResponse, Resize,
-    ResizeParams, Signal, SignalParams, SignalTarget, TerminalSize, Terminate, TerminateParams, Write,
-    WriteParams, WriteResponse,
+    AccountedRead, CloseStdin, ProcessId, ProcessParams, ProcessSignal, Read, ReadParams, ReadResponse,
+    Resize, ResizeParams, Signal, SignalParams, SignalTarget, TerminalSize, Terminate, TerminateParams,
+    Write, WriteParams, WriteResponse,
 };
 
 /// A process of a session on a server.
@@ -63,7 +62,7 @@ impl RemoteProcess {
         if let Some(why) = self.events.failure() {
             return Ok(failed_read(&params, why.to_string()));
         }
-        match self.session.repeat::<ReadAccounted>(&params, Priority::Regular).await {
+        match self.session.repeat::<Read>(&params, Priority::Regular).await {
             Ok(read) => {
                 if let Some(lost) = read.lost {
                     self.events.note_lost(lost);

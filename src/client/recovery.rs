@@ -17,8 +17,8 @@ use super::handshake::Purpose;
 use super::pending::Priority;
 use super::session::{Live, Session};
 use crate::backend::{ExecServerError, Result};
-use crate::protocol::process::{AccountedRead, ProcessId, ReadParams, Terminate, TerminateParams};
-use crate::protocol::{Method, code};
+use crate::protocol::code;
+use crate::protocol::process::{ProcessId, Read, ReadParams, Terminate, TerminateParams};
 
 /// Answers about gaps that may be on their way at a time; each may be large.
 const READS_AT_A_TIME: usize = 4;
@@ -27,16 +27,6 @@ const REFUSALS: usize = 3;
 
 /// Resolves to the reason when a connection has ended.
 pub(super) type Ended = Pin<Box<dyn Future<Output = Arc<str>> + Send>>;
-
-/// `process/read` with what is lost.
-#[derive(Debug)]
-pub(super) struct ReadAccounted;
-
-impl Method for ReadAccounted {
-    const NAME: &'static str = crate::protocol::process::Read::NAME;
-    type Params = ReadParams;
-    type Output = AccountedRead;
-}
 
 /// Keeps a session alive until it is dropped or lost for good.
 pub(super) async fn supervise(session: Weak<Session>, mut ended: Ended) {
@@ -164,7 +154,7 @@ async fn fill_gap(
     loop {
         let params =
             ReadParams { process_id: id.clone(), after_seq: Some(after), max_bytes: None, wait_ms: Some(0) };
-        let gap = match connection.call::<ReadAccounted>(&params, Priority::Regular).await {
+        let gap = match connection.call::<Read>(&params, Priority::Regular).await {
             Ok(read) => events.fill(read),
             Err(CallError::Failed(error)) => {
                 let why = format!("the server no longer knows the process: {}", describe(&error));

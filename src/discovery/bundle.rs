@@ -12,6 +12,7 @@ use crate::path_uri::PathUri;
 use crate::protocol::discovery::{
     CapabilityPluginFiles, CapabilityRootDiscovery, CapabilitySkillFiles, CapabilityTextFile,
 };
+use crate::protocol::failure::FileErrorKind;
 
 /// Where a plugin has its servers and apps, unless its manifest says otherwise.
 const MCP_FILE: &str = ".mcp.json";
@@ -111,8 +112,10 @@ impl Reader<'_> {
             Ok(bytes) => bytes,
             Err(error) => {
                 return match error.kind() {
-                    "notFound" | "notDirectory" | "notRegularFile" => Ok(None),
-                    "tooLarge" => Err(Matter::Large),
+                    FileErrorKind::NotFound | FileErrorKind::NotDirectory | FileErrorKind::NotRegularFile => {
+                        Ok(None)
+                    }
+                    FileErrorKind::TooLarge => Err(Matter::Large),
                     _ => Err(Matter::Unread(error)),
                 };
             }

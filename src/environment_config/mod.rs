@@ -15,6 +15,7 @@ use toml::{Table, Value};
 use crate::fsops::{self, FsError, Links};
 use crate::path_uri::{ForeignPath, PathUri, PathUriError};
 use crate::protocol::environment::{ConfigLayer, ConfigLayers, ConfigReadParams, ConfigReadResponse};
+use crate::protocol::failure::FileErrorKind;
 
 /// Where the settings of the whole machine are.
 const SYSTEM_DIR: &str = "/etc/codex";
@@ -225,7 +226,9 @@ impl Layer {
         let path = directory.join(name);
         let content = match fsops::read_file(&path, Links::Follow, MAX_FILE_BYTES) {
             Ok(content) => content,
-            Err(error) if matches!(error.kind(), "notFound" | "notDirectory") => return Ok(None),
+            Err(error) if matches!(error.kind(), FileErrorKind::NotFound | FileErrorKind::NotDirectory) => {
+                return Ok(None);
+            }
             Err(error) => return Err(error.into()),
         };
         let table = parse(&path, &content)?;

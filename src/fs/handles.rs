@@ -3,6 +3,7 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::fsops::FsError;
+use crate::protocol::failure::FileErrorKind;
 
 const MAX_HANDLES: usize = 128;
 const MAX_ID_BYTES: usize = 32;
@@ -20,11 +21,14 @@ impl Handles {
         check_id(id)?;
         let mut slots = self.slots();
         if slots.contains_key(id) {
-            return Err(FsError::invalid("limit", format_args!("file handle `{id}` is open already")));
+            return Err(FsError::invalid(
+                FileErrorKind::Limit,
+                format_args!("file handle `{id}` is open already"),
+            ));
         }
         if slots.len() >= MAX_HANDLES {
             let message = format!("{MAX_HANDLES} file handles are open on this connection; close one first");
-            return Err(FsError::invalid("limit", message));
+            return Err(FsError::invalid(FileErrorKind::Limit, message));
         }
         let slot = Slot::default();
         slots.insert(id.to_owned(), Arc::clone(&slot));
@@ -61,7 +65,7 @@ fn check_id(id: &str) -> Result<(), FsError> {
         return Ok(());
     }
     Err(FsError::invalid(
-        "limit",
+        FileErrorKind::Limit,
         format_args!("a file handle id has at most {MAX_ID_BYTES} bytes, not {}", id.len()),
     ))
 }

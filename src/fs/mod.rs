@@ -21,6 +21,7 @@ pub use self::watch::{MAX_WATCHED_PATHS, Watch};
 use crate::fsops::{self, Atomic, FileInfo, Links, MAX_READ_BYTES, RemoveOptions, WalkLimits};
 pub use crate::fsops::{ErrorClass, FsError, MAX_BLOCK_BYTES};
 use crate::path_uri::PathUri;
+use crate::protocol::failure::FileErrorKind;
 use crate::protocol::fs::{
     CanonicalizeParams, CanonicalizeResponse, CloseParams, CopyParams, CreateDirectoryParams,
     CreateSymlinkParams, DirectoryEntry, FileMode, GetMetadataParams, Metadata, OpenMode, OpenParams,
@@ -123,7 +124,7 @@ impl FileSystem {
             let mut content = params.data_base64.into_bytes();
             let content = STANDARD.decode_inplace(&mut content).map_err(|_| {
                 FsError::invalid(
-                    "other",
+                    FileErrorKind::Other,
                     "invalid base64 in dataBase64: standard alphabet with padding is required",
                 )
             })?;
@@ -348,7 +349,10 @@ impl FileSystem {
         blocking(move || {
             let scope = scope()?;
             if scope.is_limited() && params.mode.bits() & SET_ID != 0 {
-                return Err(FsError::invalid("other", "a sandboxed call cannot set setuid or setgid bits"));
+                return Err(FsError::invalid(
+                    FileErrorKind::Other,
+                    "a sandboxed call cannot set setuid or setgid bits",
+                ));
             }
             fsops::set_permissions(scope.route(&path), params.mode.bits())
         })
@@ -403,7 +407,9 @@ impl Opened {
     fn read_now(self, room: u64) -> Result<Read> {
         match self.file.read(room.min(self.limit)) {
             Ok(content) => Ok(Read::Whole(ReadFileResponse { data_base64: content.into() })),
-            Err(error) if error.kind() == "tooLarge" && room < self.limit => Ok(Read::Larger(self)),
+            Err(error) if error.kind() == FileErrorKind::TooLarge && room < self.limit => {
+                Ok(Read::Larger(self))
+            }
             Err(error) => Err(error),
         }
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::protocol::failure::FileErrorKind;
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -35,11 +36,21 @@ async fn what_cannot_be_enforced_is_refused_and_changes_nothing() {
     let glob = json!({"path": {"type": "glob_pattern", "pattern": "/**/*.env"}, "access": "deny"});
     let roots = special(json!({"kind": "project_roots"}));
     for (entries, more, class, kind) in [
-        (json!([own]), json!({"windowsSandboxLevel": "mxc"}), ErrorClass::InvalidInput, "sandboxUnavailable"),
-        (json!([own, foreign]), json!({}), ErrorClass::InvalidInput, "sandboxPreparation"),
-        (json!([own, roots]), json!({}), ErrorClass::InvalidParams, "sandboxPreparation"),
-        (json!([own, glob]), json!({}), ErrorClass::Unconfined, "sandboxPreparation"),
-        (json!([own]), json!({"useLegacyLandlock": true}), ErrorClass::Unconfined, "sandboxUnavailable"),
+        (
+            json!([own]),
+            json!({"windowsSandboxLevel": "mxc"}),
+            ErrorClass::InvalidInput,
+            FileErrorKind::SandboxUnavailable,
+        ),
+        (json!([own, foreign]), json!({}), ErrorClass::InvalidInput, FileErrorKind::SandboxPreparation),
+        (json!([own, roots]), json!({}), ErrorClass::InvalidParams, FileErrorKind::SandboxPreparation),
+        (json!([own, glob]), json!({}), ErrorClass::Unconfined, FileErrorKind::SandboxPreparation),
+        (
+            json!([own]),
+            json!({"useLegacyLandlock": true}),
+            ErrorClass::Unconfined,
+            FileErrorKind::SandboxUnavailable,
+        ),
     ] {
         let sandbox = limited(entries.clone(), &more);
         let write = params(json!({"path": uri(&path), "dataBase64": "aGk=", "sandbox": sandbox}));
@@ -102,7 +113,7 @@ async fn handles_are_bounded_and_checked_before_the_file_is_touched() {
     let end = fs.read_block(params(json!({"handleId": "", "offset": 4, "len": 1}))).await.unwrap();
     assert_eq!((end.chunk.as_slice(), end.eof), (&b""[..], true));
     let unknown = fs.read_block(params(json!({"handleId": "h7", "offset": 0, "len": 1}))).await.unwrap_err();
-    assert_eq!((unknown.class(), unknown.kind()), (ErrorClass::NotFound, "unknownHandle"));
+    assert_eq!((unknown.class(), unknown.kind()), (ErrorClass::NotFound, FileErrorKind::UnknownHandle));
     assert_eq!(unknown.to_string(), "unknown file handle `h7`");
 }
 
@@ -146,7 +157,7 @@ async fn a_connection_that_carries_less_reads_less() {
     let read = || params(json!({"path": uri(dir.path().join("f"))}));
     assert!(FileSystem::with_read_limit(5).read_file(read()).await.is_ok());
     let error = FileSystem::with_read_limit(4).read_file(read()).await.unwrap_err();
-    assert_eq!((error.class(), error.kind()), (ErrorClass::InvalidInput, "tooLarge"));
+    assert_eq!((error.class(), error.kind()), (ErrorClass::InvalidInput, FileErrorKind::TooLarge));
 }
 
 #[derive(Debug, Clone)]

@@ -12,6 +12,7 @@ use super::opened::Directory;
 use super::place::Place;
 use super::resolve::{self, same_file};
 use super::{FsError, Links, Route, create_directory};
+use crate::protocol::failure::FileErrorKind;
 
 /// The deepest tree that is copied: each level holds two descriptors.
 const MAX_DEPTH: usize = 1000;
@@ -45,7 +46,7 @@ pub fn copy<'a>(
         }
         FileType::Directory if recursive => copy_tree(&from, &stat, source.path, destination),
         FileType::Directory => Err(FsError::invalid(
-            "isDirectory",
+            FileErrorKind::IsDirectory,
             format_args!("'{}' is a directory: recursive is required", source.path.display()),
         )),
         _ => Err(FsError::not_regular(source.path)),
@@ -140,7 +141,7 @@ fn copy_tree(
 ) -> std::result::Result<(), FsError> {
     let inside = || {
         FsError::invalid(
-            "other",
+            FileErrorKind::Other,
             format_args!("cannot copy '{}' into itself ('{}')", source.display(), destination.path.display()),
         )
     };
@@ -209,7 +210,7 @@ impl Tree<'_> {
         if depth > MAX_DEPTH {
             let message =
                 format!("cannot copy '{}': it is more than {MAX_DEPTH} levels deep", source.display());
-            return Err(FsError::invalid("limit", message));
+            return Err(FsError::invalid(FileErrorKind::Limit, message));
         }
         for (name, _) in input.names().map_err(reading)? {
             self.copy_entry(input, &name, source, output, destination, depth)?;

@@ -184,6 +184,7 @@ fn target_kind(directory: &Directory<'_>, name: &OsStr, listed: FileType) -> Opt
 mod tests {
     use super::*;
     use crate::fsops::ErrorClass;
+    use crate::protocol::failure::FileErrorKind;
     use std::collections::BTreeMap;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
@@ -197,12 +198,12 @@ mod tests {
         create("a/b/c", true).unwrap();
         create("a/b/c", true).unwrap();
         assert!(root.join("a/b/c").is_dir());
-        assert_eq!(create("a", false).unwrap_err().kind(), "alreadyExists");
+        assert_eq!(create("a", false).unwrap_err().kind(), FileErrorKind::AlreadyExists);
         assert_eq!(create("x/y", false).unwrap_err().class(), ErrorClass::NotFound);
         create("x", false).unwrap();
         std::fs::write(root.join("f"), "").unwrap();
-        assert_eq!(create("f", true).unwrap_err().kind(), "alreadyExists");
-        assert_eq!(create("f/below", true).unwrap_err().kind(), "notDirectory");
+        assert_eq!(create("f", true).unwrap_err().kind(), FileErrorKind::AlreadyExists);
+        assert_eq!(create("f/below", true).unwrap_err().kind(), FileErrorKind::NotDirectory);
         create_directory(Path::new("/"), true, links).unwrap();
     }
 
@@ -212,7 +213,9 @@ mod tests {
         let root = dir.path().canonicalize().unwrap();
         std::fs::create_dir(root.join("real")).unwrap();
         symlink("real", root.join("link")).unwrap();
-        for (name, kind) in [("link/new", "notDirectory"), ("link", "alreadyExists")] {
+        for (name, kind) in
+            [("link/new", FileErrorKind::NotDirectory), ("link", FileErrorKind::AlreadyExists)]
+        {
             for recursive in [true, false] {
                 let error = create_directory(&root.join(name), recursive, Links::Refuse).unwrap_err();
                 assert_eq!((error.class(), error.kind()), (ErrorClass::Io, kind), "{name} {recursive}");
@@ -249,7 +252,7 @@ mod tests {
         assert_eq!(texts.collect::<BTreeMap<_, &OsStr>>(), BTreeMap::from(expected));
         assert_eq!(linked.len(), 5);
         linked_and_cut(root, &linked);
-        assert_eq!(read_directory(&root.join(raw), false).unwrap_err().kind(), "notDirectory");
+        assert_eq!(read_directory(&root.join(raw), false).unwrap_err().kind(), FileErrorKind::NotDirectory);
     }
 
     /// Lists the same with and without a limit.

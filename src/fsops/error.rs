@@ -4,6 +4,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use crate::path_uri::ForeignPath;
+use crate::protocol::failure::FileErrorKind;
 
 /// Which way an operation failed, as far as callers treat failures differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub enum ErrorClass {
 #[error("{message}")]
 pub struct FsError {
     class: ErrorClass,
-    kind: &'static str,
+    kind: FileErrorKind,
     errno: Option<Errno>,
     message: String,
 }
@@ -39,7 +40,7 @@ impl FsError {
 
     /// The reason as a word that programs can compare.
     #[must_use]
-    pub fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> FileErrorKind {
         self.kind
     }
 
@@ -61,7 +62,7 @@ impl FsError {
             Some(code) => Self::os(action, path, Errno::from_raw_os_error(code)),
             None => Self {
                 class: ErrorClass::Io,
-                kind: "other",
+                kind: FileErrorKind::Other,
                 errno: None,
                 message: format!("cannot {action} '{}': {error}", path.display()),
             },
@@ -75,40 +76,46 @@ impl FsError {
     }
 
     /// A request that can never succeed.
-    pub(crate) fn invalid(kind: &'static str, message: impl fmt::Display) -> Self {
+    pub(crate) fn invalid(kind: FileErrorKind, message: impl fmt::Display) -> Self {
         Self { class: ErrorClass::InvalidInput, kind, errno: None, message: message.to_string() }
     }
 
     /// A failure without an error of the operating system.
     pub(crate) fn failed(message: impl fmt::Display) -> Self {
-        Self { class: ErrorClass::Io, kind: "other", errno: None, message: message.to_string() }
+        Self { class: ErrorClass::Io, kind: FileErrorKind::Other, errno: None, message: message.to_string() }
     }
 
     /// A path that must name a regular file does not.
     pub(crate) fn not_regular(path: &Path) -> Self {
-        Self::invalid("notRegularFile", format_args!("'{}' is not a regular file", path.display()))
+        Self::invalid(
+            FileErrorKind::NotRegularFile,
+            format_args!("'{}' is not a regular file", path.display()),
+        )
     }
 
     /// A link where none may be.
     pub(crate) fn link_on_the_way(path: &Path) -> Self {
-        Self::invalid("symlinkLoop", format_args!("'{}': path contains a symbolic link", path.display()))
+        Self::invalid(
+            FileErrorKind::SymlinkLoop,
+            format_args!("'{}': path contains a symbolic link", path.display()),
+        )
     }
 
     /// A handle that is not open.
     pub(crate) fn unknown_handle(id: &str) -> Self {
         let message = format!("unknown file handle `{id}`");
-        Self { class: ErrorClass::NotFound, kind: "unknownHandle", errno: None, message }
+        Self { class: ErrorClass::NotFound, kind: FileErrorKind::UnknownHandle, errno: None, message }
     }
 
     /// A call whose limits cannot be enforced.
-    pub(crate) fn sandbox(class: ErrorClass, kind: &'static str, message: impl fmt::Display) -> Self {
+    pub(crate) fn sandbox(class: ErrorClass, kind: FileErrorKind, message: impl fmt::Display) -> Self {
         Self { class, kind, errno: None, message: message.to_string() }
     }
 }
 
 impl From<ForeignPath> for FsError {
     fn from(error: ForeignPath) -> Self {
-        Self::invalid("other", error)
+        Self::invalid(FileErrorKind::Other, error)
     }
 }
 
@@ -125,20 +132,20 @@ fn class_of(errno: Errno) -> ErrorClass {
     }
 }
 
-fn kind_of(errno: Errno) -> &'static str {
+fn kind_of(errno: Errno) -> FileErrorKind {
     match errno {
-        Errno::NOENT => "notFound",
-        Errno::ACCESS | Errno::PERM => "permissionDenied",
-        Errno::EXIST => "alreadyExists",
-        Errno::ISDIR => "isDirectory",
-        Errno::NOTDIR => "notDirectory",
-        Errno::NOTEMPTY => "notEmpty",
-        Errno::ROFS => "readOnly",
-        Errno::NOSPC | Errno::DQUOT => "noSpace",
-        Errno::LOOP => "symlinkLoop",
-        Errno::FBIG => "tooLarge",
-        Errno::MFILE | Errno::NFILE => "limit",
-        _ => "other",
+        Errno::NOENT => FileErrorKind::NotFound,
+        Errno::ACCESS | Errno::PERM => FileErrorKind::PermissionDenied,
+        Errno::EXIST => FileErrorKind::AlreadyExists,
+        Errno::ISDIR => FileErrorKind::IsDirectory,
+        Errno::NOTDIR => FileErrorKind::NotDirectory,
+        Errno::NOTEMPTY => FileErrorKind::NotEmpty,
+        Errno::ROFS => FileErrorKind::ReadOnly,
+        Errno::NOSPC | Errno::DQUOT => FileErrorKind::NoSpace,
+        Errno::LOOP => FileErrorKind::SymlinkLoop,
+        Errno::FBIG => FileErrorKind::TooLarge,
+        Errno::MFILE | Errno::NFILE => FileErrorKind::Limit,
+        _ => FileErrorKind::Other,
     }
 }
 
@@ -150,7 +157,10 @@ mod tests {
     fn the_text_names_path_and_reason() {
         let error = FsError::os("read", Path::new("/a b"), Errno::NOENT);
         assert_eq!(error.to_string(), "cannot read '/a b': No such file or directory (os error 2)");
-        assert_eq!((error.class(), error.kind(), error.errno()), (ErrorClass::NotFound, "notFound", Some(2)));
+        assert_eq!(
+            (error.class(), error.kind(), error.errno()),
+            (ErrorClass::NotFound, FileErrorKind::NotFound, Some(2))
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use rustix::io::{Errno, pread, pwrite};
 
 use super::read::open_regular;
 use super::{FsError, Links, Route, resolve};
+use crate::protocol::failure::FileErrorKind;
 
 /// The largest block that is read or written at once (1 MiB).
 pub const MAX_BLOCK_BYTES: u64 = 1 << 20;
@@ -89,13 +90,16 @@ fn check_length(len: u64) -> Result<(), FsError> {
         return Ok(());
     }
     Err(FsError::invalid(
-        "limit",
+        FileErrorKind::Limit,
         format_args!("a block of {len} bytes: it must have 1 to {MAX_BLOCK_BYTES}"),
     ))
 }
 
 fn out_of_range(offset: u64) -> FsError {
-    FsError::invalid("limit", format_args!("a block at {offset} ends beyond the largest file offset, 2^63-1"))
+    FsError::invalid(
+        FileErrorKind::Limit,
+        format_args!("a block at {offset} ends beyond the largest file offset, 2^63-1"),
+    )
 }
 
 #[cfg(test)]
@@ -146,6 +150,6 @@ mod tests {
         assert_eq!((no_reader.class(), no_reader.errno()), (ErrorClass::Io, Some(6)));
         assert_eq!(open_for_reading(&fifo).unwrap_err().class(), ErrorClass::InvalidInput);
         assert_eq!(open_for_replacing(Path::new("/dev/null")).unwrap_err().class(), ErrorClass::InvalidInput);
-        assert_eq!(open_for_replacing(dir.path()).unwrap_err().kind(), "isDirectory");
+        assert_eq!(open_for_replacing(dir.path()).unwrap_err().kind(), FileErrorKind::IsDirectory);
     }
 }

@@ -9,6 +9,7 @@ use super::opened::Directory;
 use super::place::Place;
 use super::resolve::{self, rename_to_new};
 use super::{FsError, Links, Route};
+use crate::protocol::failure::FileErrorKind;
 
 /// Gives a path another name, atomically; a link itself is moved. Without `replace` an existing destination stays.
 ///
@@ -34,7 +35,7 @@ pub fn rename<'a>(
     match renamed {
         Ok(()) => Ok(()),
         Err(Errno::XDEV) => Err(FsError::invalid(
-            "other",
+            FileErrorKind::Other,
             format_args!(
                 "cannot rename '{}' to '{}': they are on different file systems; copy and remove instead",
                 source.path.display(),
@@ -94,7 +95,7 @@ fn check_tree(
                  glob names; rename its parts",
                 source.display()
             );
-            return Err(FsError::invalid("limit", message));
+            return Err(FsError::invalid(FileErrorKind::Limit, message));
         }
         for (name, kind) in names {
             let below = below.join(name);
@@ -143,7 +144,10 @@ fn set_guarded(guard: &dyn Guard, path: &Path, mode: Mode) -> rustix::io::Result
 pub fn create_symlink<'a>(path: impl Into<Route<'a>>, target: &str) -> Result<(), FsError> {
     let route = path.into();
     if target.is_empty() || target.contains('\0') {
-        return Err(FsError::invalid("other", "the target of a link can neither be empty nor contain NUL"));
+        return Err(FsError::invalid(
+            FileErrorKind::Other,
+            "the target of a link can neither be empty nor contain NUL",
+        ));
     }
     Place::of(route, Links::Follow)
         .and_then(|place| place.parent.make_link(&place.name, target))
@@ -163,7 +167,7 @@ mod tests {
         std::fs::write(at("a"), "a").unwrap();
         std::fs::write(at("b"), "b").unwrap();
         let error = rename(&at("a"), &at("b"), false).unwrap_err();
-        assert_eq!((error.class(), error.kind()), (ErrorClass::Io, "alreadyExists"));
+        assert_eq!((error.class(), error.kind()), (ErrorClass::Io, FileErrorKind::AlreadyExists));
         assert_eq!(std::fs::read(at("b")).unwrap(), b"b");
         rename(&at("a"), &at("b"), true).unwrap();
         assert_eq!(std::fs::read(at("b")).unwrap(), b"a");
@@ -193,7 +197,7 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         create_symlink(&at("l"), "../x//y/").unwrap();
         assert_eq!(std::fs::read_link(at("l")).unwrap().as_os_str(), "../x//y/");
-        assert_eq!(create_symlink(&at("l"), "x").unwrap_err().kind(), "alreadyExists");
+        assert_eq!(create_symlink(&at("l"), "x").unwrap_err().kind(), FileErrorKind::AlreadyExists);
         for bad in ["", "a\0b"] {
             assert_eq!(create_symlink(&at("m"), bad).unwrap_err().class(), ErrorClass::InvalidInput);
         }

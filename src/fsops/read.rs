@@ -7,6 +7,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{FsError, Links, Route, resolve};
+use crate::protocol::failure::FileErrorKind;
 
 /// The largest file that [`read_file`] is asked for by default (512 MiB).
 pub const MAX_READ_BYTES: u64 = 512 << 20;
@@ -120,7 +121,7 @@ fn too_large(path: &Path, limit: u64) -> FsError {
         "'{}' is larger than the {limit} bytes that can be read at once; read it in blocks (fs/open, fs/readBlock)",
         path.display()
     );
-    FsError::invalid("tooLarge", message)
+    FsError::invalid(FileErrorKind::TooLarge, message)
 }
 
 #[cfg(test)]
@@ -134,14 +135,14 @@ mod tests {
         read_file(path, Links::Follow, MAX_READ_BYTES)
     }
 
-    #[test_case("missing", ErrorClass::NotFound, "notFound")]
-    #[test_case("dangling", ErrorClass::NotFound, "notFound")]
-    #[test_case("directory", ErrorClass::InvalidInput, "notRegularFile")]
-    #[test_case("fifo", ErrorClass::InvalidInput, "notRegularFile")]
-    #[test_case("socket", ErrorClass::Io, "other")]
-    #[test_case("file/below", ErrorClass::Io, "notDirectory")]
-    #[test_case("loop", ErrorClass::Io, "symlinkLoop")]
-    fn what_is_no_file_is_refused_at_once(name: &str, class: ErrorClass, kind: &str) {
+    #[test_case("missing", ErrorClass::NotFound, FileErrorKind::NotFound)]
+    #[test_case("dangling", ErrorClass::NotFound, FileErrorKind::NotFound)]
+    #[test_case("directory", ErrorClass::InvalidInput, FileErrorKind::NotRegularFile)]
+    #[test_case("fifo", ErrorClass::InvalidInput, FileErrorKind::NotRegularFile)]
+    #[test_case("socket", ErrorClass::Io, FileErrorKind::Other)]
+    #[test_case("file/below", ErrorClass::Io, FileErrorKind::NotDirectory)]
+    #[test_case("loop", ErrorClass::Io, FileErrorKind::SymlinkLoop)]
+    fn what_is_no_file_is_refused_at_once(name: &str, class: ErrorClass, kind: FileErrorKind) {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         std::fs::create_dir(root.join("directory")).unwrap();
@@ -158,7 +159,7 @@ mod tests {
     #[test_case("/dev/zero")]
     #[test_case("/dev/null")]
     fn devices_are_not_files(path: &str) {
-        assert_eq!(read(Path::new(path)).unwrap_err().kind(), "notRegularFile");
+        assert_eq!(read(Path::new(path)).unwrap_err().kind(), FileErrorKind::NotRegularFile);
     }
 
     #[test]
@@ -172,9 +173,9 @@ mod tests {
         let path = dir.path().join("f");
         std::fs::write(&path, "12345").unwrap();
         assert_eq!(read_file(&path, Links::Follow, 5).unwrap(), b"12345");
-        assert_eq!(read_file(&path, Links::Follow, 4).unwrap_err().kind(), "tooLarge");
+        assert_eq!(read_file(&path, Links::Follow, 4).unwrap_err().kind(), FileErrorKind::TooLarge);
         let growing = Path::new("/proc/self/status");
-        assert_eq!(read_file(growing, Links::Follow, 9).unwrap_err().kind(), "tooLarge");
+        assert_eq!(read_file(growing, Links::Follow, 9).unwrap_err().kind(), FileErrorKind::TooLarge);
     }
 
     #[test]

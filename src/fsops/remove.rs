@@ -9,6 +9,7 @@ use super::opened::Directory;
 use super::place::Place;
 use super::resolve::{self, same_file};
 use super::{FsError, Links, Route};
+use crate::protocol::failure::FileErrorKind;
 
 /// How to remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub fn remove<'a>(path: impl Into<Route<'a>>, options: RemoveOptions) -> Result<
         )));
     }
     if path.parent().is_none() {
-        return Err(FsError::invalid("other", "the root directory cannot be removed"));
+        return Err(FsError::invalid(FileErrorKind::Other, "the root directory cannot be removed"));
     }
     let place = match Place::of(route, options.links) {
         Err(Errno::NOENT) if options.force && is_hidden(route) => return Ok(()),
@@ -210,9 +211,9 @@ mod tests {
         let (_dir, root) = room();
         std::fs::create_dir(root.join("d")).unwrap();
         std::fs::write(root.join("d/f"), "x").unwrap();
-        assert_eq!(remove(&root.join("d"), ONE).unwrap_err().kind(), "notEmpty");
+        assert_eq!(remove(&root.join("d"), ONE).unwrap_err().kind(), FileErrorKind::NotEmpty);
         assert_eq!(remove(&root.join("none"), ONE).unwrap_err().class(), ErrorClass::NotFound);
-        assert_eq!(remove(&root.join("d/f/x"), ALL).unwrap_err().kind(), "notDirectory");
+        assert_eq!(remove(&root.join("d/f/x"), ALL).unwrap_err().kind(), FileErrorKind::NotDirectory);
         assert_eq!(remove(&root.join("none/x"), ALL).unwrap_err().class(), ErrorClass::NotFound);
         assert_eq!(remove(Path::new("/"), ALL).unwrap_err().class(), ErrorClass::InvalidInput);
         remove(&root.join("d/f"), ONE).unwrap();
@@ -229,7 +230,7 @@ mod tests {
         let strict = RemoveOptions { links: Links::Refuse, ..ONE };
         let error = |name: &str, options| remove(&root.join(name), options).unwrap_err();
         assert_eq!(error("inner", strict).class(), ErrorClass::InvalidInput);
-        assert_eq!(error("inner/f", strict).kind(), "notDirectory");
+        assert_eq!(error("inner/f", strict).kind(), FileErrorKind::NotDirectory);
         assert_eq!(error("real", RemoveOptions { recursive: true, ..strict }).class(), ErrorClass::Io);
         assert!(root.join("real/f").exists() && root.join("inner").is_symlink());
         remove(&root.join("real/f"), strict).unwrap();

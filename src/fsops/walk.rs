@@ -11,6 +11,7 @@ use super::opened::Directory;
 use super::place::Place;
 use super::{FsError, Links, Route, resolve};
 use crate::path_uri::PathUri;
+use crate::protocol::failure::FileErrorKind;
 
 /// What the answer may weigh: the bytes of paths and messages, and 64 for each item.
 const BUDGET: usize = 4 << 20;
@@ -41,7 +42,7 @@ impl WalkLimits {
             if !range.contains(&value) {
                 let (low, high) = range.into_inner();
                 return Err(FsError::invalid(
-                    "limit",
+                    FileErrorKind::Limit,
                     format_args!("{name} is {value}: it must be {low} to {high}"),
                 ));
             }

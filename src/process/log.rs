@@ -215,7 +215,7 @@ impl OutputLog {
     /// Adds output, joined to the newest chunk while that has not been seen. Readers learn of it by
     /// [`Self::announce`], so that one look at a stream is told once however many reads it takes. What is beyond the
     /// limit of output is not added. Returns how many bytes may still be added before the pacing feed is a window behind.
-    pub(super) fn append(&self, stream: ExecOutputStream, bytes: &[u8]) -> u64 {
+    pub(crate) fn append(&self, stream: ExecOutputStream, bytes: &[u8]) -> u64 {
         let mut state = self.state();
         let bytes = state.within_limit(bytes);
         if !bytes.is_empty() {
@@ -238,7 +238,7 @@ impl OutputLog {
     }
 
     /// Tells readers of what was appended.
-    pub(super) fn announce(self: &Arc<Self>) {
+    pub(crate) fn announce(self: &Arc<Self>) {
         self.tell(self.state());
     }
 

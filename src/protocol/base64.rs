@@ -1,8 +1,10 @@
 use base64_simd::STANDARD;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 /// Bytes that travel as standard base64 with padding.
-#[derive(Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default, JsonSchema)]
+#[schemars(with = "String", extend("contentEncoding" = "base64"))]
 pub struct ByteChunk(Vec<u8>);
 
 impl ByteChunk {

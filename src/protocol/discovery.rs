@@ -1,30 +1,36 @@
 //! What a machine offers to an agent: the files of chosen directories, and the inventory of what is installed.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::method::methods;
+use super::failure::FileErrorData;
+use super::method::{Failures, methods};
 use super::sandbox::SandboxContext;
 use crate::path_uri::PathUri;
 
 /// The most roots that one request may name.
 pub const MAX_CAPABILITY_ROOTS: usize = 128;
 
+/// How a discovery fails: what confines it is as with file calls.
+const FAILURES: Failures = Failures::with::<FileErrorData>(&[]);
+
 methods! {
+    from Client;
     /// The recognised files below chosen directories.
-    RootsDiscover = "capabilityRoots/discoverV1": CapabilityRootsDiscoverParams => CapabilityRootsDiscoverResponse;
+    RootsDiscover = "capabilityRoots/discoverV1": CapabilityRootsDiscoverParams => CapabilityRootsDiscoverResponse, FAILURES;
     /// What is installed for the executor's user.
-    Discover = "capabilities/discoverV2": DiscoverV2CapabilitiesRequest => DiscoverV2CapabilitiesResponse;
+    Discover = "capabilities/discoverV2": DiscoverV2CapabilitiesRequest => DiscoverV2CapabilitiesResponse, FAILURES;
 }
 
 /// Params of `capabilityRoots/discoverV1`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CapabilityRootsDiscoverParams {
     /// At most [`MAX_CAPABILITY_ROOTS`]; each is independent of the others.
     pub roots: Vec<CapabilityRootDiscoverRequest>,
 }
 
 /// A directory to scan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CapabilityRootDiscoverRequest {
     /// Returned unchanged. May be empty, and may repeat.
     pub id: String,
@@ -36,14 +42,14 @@ pub struct CapabilityRootDiscoverRequest {
 }
 
 /// Result of `capabilityRoots/discoverV1`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CapabilityRootsDiscoverResponse {
     /// As many as were asked for, in that order.
     pub roots: Vec<CapabilityRootDiscovery>,
 }
 
 /// What was found at and below one root.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CapabilityRootDiscovery {
     /// The id of the request.
@@ -63,7 +69,7 @@ pub struct CapabilityRootDiscovery {
 }
 
 /// The files of a plugin.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CapabilityPluginFiles {
     /// Its manifest; not necessarily valid JSON.
@@ -75,7 +81,7 @@ pub struct CapabilityPluginFiles {
 }
 
 /// The files of a skill.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CapabilitySkillFiles {
     /// `SKILL.md`.
     pub instructions: CapabilityTextFile,
@@ -84,7 +90,7 @@ pub struct CapabilitySkillFiles {
 }
 
 /// A file with its content, unchanged.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CapabilityTextFile {
     /// The file.
     pub path: PathUri,
@@ -93,7 +99,7 @@ pub struct CapabilityTextFile {
 }
 
 /// Params of `capabilities/discoverV2`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiscoverV2CapabilitiesRequest {
     /// Required; it selects nothing and need not exist.
     pub cwd: PathUri,
@@ -103,7 +109,7 @@ pub struct DiscoverV2CapabilitiesRequest {
 }
 
 /// Result of `capabilities/discoverV2`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DiscoverV2CapabilitiesResponse {
     /// Installed plugins, by id.
     pub plugins: Vec<DiscoveredPlugin>,
@@ -114,7 +120,7 @@ pub struct DiscoverV2CapabilitiesResponse {
 }
 
 /// An installed plugin.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscoveredPlugin {
     /// `name@marketplace`.
@@ -134,7 +140,7 @@ pub struct DiscoveredPlugin {
 }
 
 /// A skill, without its instructions.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscoveredSkill {
     /// Its name, qualified as `plugin:name` where a plugin encloses it.
@@ -155,7 +161,7 @@ pub struct DiscoveredSkill {
 }
 
 /// A directory in which skills are looked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CapabilityDiscoveryRoot {
     /// Its role, such as `codex-home-skills`.
     pub id: String,
@@ -164,14 +170,14 @@ pub struct CapabilityDiscoveryRoot {
 }
 
 /// What a skill needs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SkillDependencies {
     /// At least one.
     pub tools: Vec<SkillTool>,
 }
 
 /// A tool that a skill needs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillTool {
     /// Its kind, such as `mcp`.
@@ -191,7 +197,7 @@ pub struct SkillTool {
 }
 
 /// When a skill may be used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillPolicy {
     /// Whether it may be used without having been named.
@@ -201,7 +207,7 @@ pub struct SkillPolicy {
 }
 
 /// A product that knows skills.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "names of products, carried through")]
 pub enum SkillProduct {

@@ -1,5 +1,6 @@
 //! What the executor says of itself.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::method::methods;
@@ -8,6 +9,7 @@ use super::sandbox::SandboxReport;
 use crate::path_uri::PathUri;
 
 methods! {
+    from Client;
     /// What the executor is.
     Info = "environment/info": Empty => EnvironmentInfo;
     /// Is this initialised connection alive?
@@ -17,14 +19,14 @@ methods! {
 }
 
 /// Result of `environment/status`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusResponse {
     /// Always `ready`.
     pub status: String,
 }
 
 /// What the executor is. The same in `initialize` and `environment/info`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvironmentInfo {
     /// Login shell of the account.
@@ -66,7 +68,7 @@ fn unknown_version() -> String {
 }
 
 /// Promises of a server: a flag is true only where the feature works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[expect(missing_docs, reason = "each is the wire name of a feature, described in docs/protocol.md")]
 pub struct Capabilities {
@@ -97,7 +99,7 @@ pub struct Capabilities {
 }
 
 /// Params of `environmentConfig/read`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigReadParams {
     /// Selects the project layers.
@@ -109,7 +111,7 @@ pub struct ConfigReadParams {
 }
 
 /// Result of `environmentConfig/read`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigReadResponse {
     /// For expanding `~`.
@@ -125,7 +127,7 @@ pub struct ConfigReadResponse {
 }
 
 /// Layers of settings, lowest precedence first.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigLayers {
     /// Layers that have a selected key.
@@ -135,7 +137,7 @@ pub struct ConfigLayers {
 }
 
 /// The selected part of one settings file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigLayer {
     /// Provenance, for messages only.

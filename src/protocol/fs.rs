@@ -2,52 +2,59 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::ByteChunk;
-use super::method::{methods, notifications};
+use super::failure::FileErrorData;
+use super::method::{Failures, methods, notifications};
 use super::process::Empty;
 use super::sandbox::SandboxContext;
+use super::{ByteChunk, code};
 use crate::path_uri::PathUri;
 
+/// How file calls fail.
+const FAILURES: Failures = Failures::with::<FileErrorData>(&[code::NOT_FOUND]);
+
 methods! {
+    from Client;
     /// Reads a whole file.
-    ReadFile = "fs/readFile": ReadFileParams => ReadFileResponse;
+    ReadFile = "fs/readFile": ReadFileParams => ReadFileResponse, FAILURES;
     /// Writes a whole file.
-    WriteFile = "fs/writeFile": WriteFileParams => Empty;
+    WriteFile = "fs/writeFile": WriteFileParams => Empty, FAILURES;
     /// Opens a file for reading or writing in blocks.
-    Open = "fs/open": OpenParams => OpenResponse;
+    Open = "fs/open": OpenParams => OpenResponse, FAILURES;
     /// Reads a block of an open file.
-    ReadBlock = "fs/readBlock": ReadBlockParams => ReadBlockResponse;
+    ReadBlock = "fs/readBlock": ReadBlockParams => ReadBlockResponse, FAILURES;
     /// Writes a block of an open file.
-    WriteBlock = "fs/writeBlock": WriteBlockParams => Empty;
+    WriteBlock = "fs/writeBlock": WriteBlockParams => Empty, FAILURES;
     /// Closes an open file. One that is not open is no error.
-    Close = "fs/close": CloseParams => Empty;
+    Close = "fs/close": CloseParams => Empty, FAILURES;
     /// Creates a directory.
-    CreateDirectory = "fs/createDirectory": CreateDirectoryParams => Empty;
+    CreateDirectory = "fs/createDirectory": CreateDirectoryParams => Empty, FAILURES;
     /// Describes what a path names.
-    GetMetadata = "fs/getMetadata": GetMetadataParams => Metadata;
+    GetMetadata = "fs/getMetadata": GetMetadataParams => Metadata, FAILURES;
     /// Resolves every link of a path.
-    Canonicalize = "fs/canonicalize": CanonicalizeParams => CanonicalizeResponse;
+    Canonicalize = "fs/canonicalize": CanonicalizeParams => CanonicalizeResponse, FAILURES;
     /// Lists a directory.
-    ReadDirectory = "fs/readDirectory": ReadDirectoryParams => ReadDirectoryResponse;
+    ReadDirectory = "fs/readDirectory": ReadDirectoryParams => ReadDirectoryResponse, FAILURES;
     /// Lists a tree.
-    Walk = "fs/walk": WalkParams => WalkResponse;
+    Walk = "fs/walk": WalkParams => WalkResponse, FAILURES;
     /// Removes a file, a link or a directory.
-    Remove = "fs/remove": RemoveParams => Empty;
+    Remove = "fs/remove": RemoveParams => Empty, FAILURES;
     /// Copies a file, a link or a directory.
-    Copy = "fs/copy": CopyParams => Empty;
+    Copy = "fs/copy": CopyParams => Empty, FAILURES;
     /// Asks to be told once when one of some missing paths appears.
-    WatchMissing = "fs/watchMissing": WatchMissingParams => WatchMissingResponse;
+    WatchMissing = "fs/watchMissing": WatchMissingParams => WatchMissingResponse, FAILURES;
     /// Gives a path another name, atomically.
-    Rename = "fs/rename": RenameParams => Empty;
+    Rename = "fs/rename": RenameParams => Empty, FAILURES;
     /// Sets permission bits.
-    SetPermissions = "fs/setPermissions": SetPermissionsParams => Empty;
+    SetPermissions = "fs/setPermissions": SetPermissionsParams => Empty, FAILURES;
     /// Creates a symbolic link.
-    CreateSymlink = "fs/createSymlink": CreateSymlinkParams => Empty;
+    CreateSymlink = "fs/createSymlink": CreateSymlinkParams => Empty, FAILURES;
 }
 
 notifications! {
+    from Server;
     /// A watched path has appeared, or what was present has changed.
     MissingChanged = "fs/missingChanged": MissingChangedParams;
 }
@@ -75,7 +82,8 @@ fn null_is_no<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Err
 }
 
 /// Permission bits, 0 to 0o7777. On the wire octal text of one to four digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, JsonSchema)]
+#[schemars(with = "String", extend("pattern" = "^[0-7]{1,4}$"))]
 pub struct FileMode(u16);
 
 impl FileMode {
@@ -118,13 +126,14 @@ impl<'de> Deserialize<'de> for FileMode {
 }
 
 /// Params of `fs/readFile`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadFileParams {
     /// The file.
     pub path: PathUri,
     /// Whether links may be on the way.
     #[serde(default = "yes", deserialize_with = "null_is_yes", skip_serializing_if = "is_yes")]
+    #[schemars(with = "Option<bool>")]
     pub follow_symlinks: bool,
     /// What the call may touch; none is no limit.
     #[serde(default)]
@@ -132,7 +141,7 @@ pub struct ReadFileParams {
 }
 
 /// Result of `fs/readFile`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadFileResponse {
     /// The content.
@@ -140,18 +149,20 @@ pub struct ReadFileResponse {
 }
 
 /// Params of `fs/writeFile`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WriteFileParams {
     /// The file; its directory must exist.
     pub path: PathUri,
     /// The new content. Kept as text: base64 that is malformed is another error than params that do not decode.
+    #[schemars(with = "ByteChunk")]
     pub data_base64: String,
     /// True: written beside and renamed over, or refused; false: written in place; absent: the former where possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub atomic: Option<bool>,
     /// Whether links may be on the way.
     #[serde(default = "yes", deserialize_with = "null_is_yes", skip_serializing_if = "is_yes")]
+    #[schemars(with = "Option<bool>")]
     pub follow_symlinks: bool,
     /// What the call may touch; none is no limit.
     #[serde(default)]
@@ -159,7 +170,7 @@ pub struct WriteFileParams {
 }
 
 /// What an open file is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OpenMode {
     /// Reading.
@@ -170,7 +181,7 @@ pub enum OpenMode {
 }
 
 /// Params of `fs/open`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenParams {
     /// The client's name for the open file, unique within its connection; at most 32 bytes.
@@ -186,7 +197,7 @@ pub struct OpenParams {
 }
 
 /// Result of `fs/open`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenResponse {
     /// The id of the request.
@@ -194,7 +205,7 @@ pub struct OpenResponse {
 }
 
 /// Params of `fs/readBlock`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadBlockParams {
     /// The open file.
@@ -206,7 +217,7 @@ pub struct ReadBlockParams {
 }
 
 /// Result of `fs/readBlock`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadBlockResponse {
     /// The bytes.
     pub chunk: ByteChunk,
@@ -215,7 +226,7 @@ pub struct ReadBlockResponse {
 }
 
 /// Params of `fs/writeBlock`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WriteBlockParams {
     /// The open file.
@@ -227,7 +238,7 @@ pub struct WriteBlockParams {
 }
 
 /// Params of `fs/close`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CloseParams {
     /// The open file.
@@ -235,16 +246,18 @@ pub struct CloseParams {
 }
 
 /// Params of `fs/createDirectory`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateDirectoryParams {
     /// The directory.
     pub path: PathUri,
     /// Create parents too, and accept that the directory exists.
     #[serde(default = "yes", deserialize_with = "null_is_yes")]
+    #[schemars(with = "Option<bool>")]
     pub recursive: bool,
     /// Whether links may be on the way.
     #[serde(default = "yes", deserialize_with = "null_is_yes", skip_serializing_if = "is_yes")]
+    #[schemars(with = "Option<bool>")]
     pub follow_symlinks: bool,
     /// What the call may touch; none is no limit.
     #[serde(default)]
@@ -252,13 +265,14 @@ pub struct CreateDirectoryParams {
 }
 
 /// Params of `fs/getMetadata`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GetMetadataParams {
     /// The path.
     pub path: PathUri,
     /// Whether links may be on the way.
     #[serde(default = "yes", deserialize_with = "null_is_yes", skip_serializing_if = "is_yes")]
+    #[schemars(with = "Option<bool>")]
     pub follow_symlinks: bool,
     /// What the call may touch; none is no limit.
     #[serde(default)]
@@ -266,8 +280,9 @@ pub struct GetMetadataParams {
 }
 
 /// Result of `fs/getMetadata`. All but `is_symlink` and `link_target` is of the target of a link.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "FileMetadata")]
 pub struct Metadata {
     /// A directory.
     pub is_directory: bool,
@@ -299,7 +314,7 @@ pub struct Metadata {
 }
 
 /// Params of `fs/canonicalize`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CanonicalizeParams {
     /// The path.
@@ -310,20 +325,21 @@ pub struct CanonicalizeParams {
 }
 
 /// Result of `fs/canonicalize`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CanonicalizeResponse {
     /// The path without links.
     pub path: PathUri,
 }
 
 /// Params of `fs/readDirectory`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadDirectoryParams {
     /// The directory.
     pub path: PathUri,
     /// List every link, with its text, also one that leads nowhere.
     #[serde(default, deserialize_with = "null_is_no", skip_serializing_if = "is_no")]
+    #[schemars(with = "Option<bool>")]
     pub links: bool,
     /// What the call may touch; none is no limit.
     #[serde(default)]
@@ -331,14 +347,14 @@ pub struct ReadDirectoryParams {
 }
 
 /// Result of `fs/readDirectory`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadDirectoryResponse {
     /// In no order.
     pub entries: Vec<DirectoryEntry>,
 }
 
 /// One row of `fs/readDirectory`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DirectoryEntry {
     /// The name as text; bytes that are none are U+FFFD.
@@ -356,7 +372,7 @@ pub struct DirectoryEntry {
 }
 
 /// Params of `fs/walk`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WalkParams {
     /// The root; it is not listed itself.
@@ -369,7 +385,7 @@ pub struct WalkParams {
 }
 
 /// Where a walk stops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WalkOptions {
     /// Levels below the entries of the root, 0 to 64.
@@ -386,7 +402,7 @@ pub struct WalkOptions {
 }
 
 /// Result of `fs/walk`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct WalkResponse {
     /// Level by level, sorted within a directory.
     pub entries: Vec<WalkEntry>,
@@ -397,7 +413,7 @@ pub struct WalkResponse {
 }
 
 /// One entry of a walk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WalkEntry {
     /// Its path.
     pub path: PathUri,
@@ -406,7 +422,7 @@ pub struct WalkEntry {
 }
 
 /// See [`WalkEntry`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WalkKind {
     /// A regular file.
@@ -416,7 +432,7 @@ pub enum WalkKind {
 }
 
 /// What a walk could not read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WalkError {
     /// Its path.
     pub path: PathUri,
@@ -425,19 +441,22 @@ pub struct WalkError {
 }
 
 /// Params of `fs/remove`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RemoveParams {
     /// What goes; a link is never followed.
     pub path: PathUri,
     /// Remove the content of a directory too.
     #[serde(default = "yes", deserialize_with = "null_is_yes")]
+    #[schemars(with = "Option<bool>")]
     pub recursive: bool,
     /// Accept that nothing is there.
     #[serde(default = "yes", deserialize_with = "null_is_yes")]
+    #[schemars(with = "Option<bool>")]
     pub force: bool,
     /// Whether links may be on the way; false needs `recursive` false.
     #[serde(default = "yes", deserialize_with = "null_is_yes", skip_serializing_if = "is_yes")]
+    #[schemars(with = "Option<bool>")]
     pub follow_symlinks: bool,
     /// What the call may touch; none is no limit.
     #[serde(default)]
@@ -445,7 +464,7 @@ pub struct RemoveParams {
 }
 
 /// Params of `fs/copy`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CopyParams {
     /// What is copied; a link as a link.
@@ -460,7 +479,7 @@ pub struct CopyParams {
 }
 
 /// Params of `fs/watchMissing`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WatchMissingParams {
     /// Greater than every id that the connection used before.
@@ -473,14 +492,14 @@ pub struct WatchMissingParams {
 }
 
 /// Result of `fs/watchMissing`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WatchMissingResponse {
     /// False: nothing is watched, so absence must not be remembered.
     pub watching: bool,
 }
 
 /// Params of `fs/missingChanged`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MissingChangedParams {
     /// The watch, which has ended.
@@ -488,7 +507,7 @@ pub struct MissingChangedParams {
 }
 
 /// Params of `fs/rename`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RenameParams {
     /// What is moved; a link itself.
@@ -497,6 +516,7 @@ pub struct RenameParams {
     pub destination_path: PathUri,
     /// Take the place of what is there.
     #[serde(default, deserialize_with = "null_is_no")]
+    #[schemars(with = "Option<bool>")]
     pub replace: bool,
     /// What the call may touch; none is no limit.
     #[serde(default)]
@@ -504,7 +524,7 @@ pub struct RenameParams {
 }
 
 /// Params of `fs/setPermissions`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SetPermissionsParams {
     /// The path; a final link is followed.
     pub path: PathUri,
@@ -516,7 +536,7 @@ pub struct SetPermissionsParams {
 }
 
 /// Params of `fs/createSymlink`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateSymlinkParams {
     /// The new link.
     pub path: PathUri,

@@ -1,16 +1,20 @@
 //! `http/request`: requests that the executor makes for the client.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::base64::ByteChunk;
-use super::method::{methods, notifications};
+use super::failure::HttpErrorData;
+use super::method::{Failures, methods, notifications};
 
 methods! {
+    from Client;
     /// Makes an HTTP request from the executor's network.
-    Request = "http/request": RequestParams => Response;
+    Request = "http/request": RequestParams => Response, Failures::with::<HttpErrorData>(&[]);
 }
 
 notifications! {
+    from Server;
     /// A piece of a streamed response body.
     BodyDelta = "http/request/bodyDelta": BodyDeltaParams;
 }
@@ -19,8 +23,9 @@ notifications! {
 pub const MAX_DELTA_BYTES: usize = 1 << 20;
 
 /// Params of `http/request`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "HttpRequestParams")]
 pub struct RequestParams {
     /// Any HTTP token, sent as it is.
     pub method: String,
@@ -46,7 +51,7 @@ pub struct RequestParams {
 }
 
 /// A header of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestHeader {
     /// The name.
@@ -59,7 +64,7 @@ pub struct RequestHeader {
 }
 
 /// What becomes of a redirect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RedirectPolicy {
     /// It is followed.
@@ -70,8 +75,9 @@ pub enum RedirectPolicy {
 }
 
 /// Result of `http/request`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "HttpResponse")]
 pub struct Response {
     /// The status code, whatever it is.
     pub status: u16,
@@ -83,7 +89,7 @@ pub struct Response {
 }
 
 /// A header of a response.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResponseHeader {
     /// The name, in lower case.
     pub name: String,
@@ -92,7 +98,7 @@ pub struct ResponseHeader {
 }
 
 /// Params of `http/request/bodyDelta`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BodyDeltaParams {
     /// The stream.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -10,11 +11,13 @@ use super::method::{methods, notifications};
 use super::process::ProcessId;
 
 methods! {
+    from Server;
     /// Asks the client whether a process may reach a host. The server sends it.
     PolicyRequest = "network/policyRequest": PolicyRequestParams => PolicyRequestResult;
 }
 
 notifications! {
+    from Server;
     /// Tells what has been decided.
     PolicyDecision = "network/policyDecision": PolicyDecisionParams;
 }
@@ -62,7 +65,7 @@ pub const OTHER_VARIABLES: [&str; 3] =
 pub const MAX_REASON_BYTES: usize = 1024;
 
 /// `networkProxy` of a start: a proxy for this process alone.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkProxyLaunch {
     /// What it lets through.
@@ -82,7 +85,7 @@ pub struct NetworkProxyLaunch {
 }
 
 /// See [`NetworkProxyLaunch::proxy`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxySettings {
     /// Must be true.
@@ -142,7 +145,7 @@ impl ProxySettings {
 }
 
 /// See [`ProxySettings::mode`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyMode {
     /// GET, HEAD and OPTIONS only.
@@ -152,7 +155,7 @@ pub enum ProxyMode {
 }
 
 /// What a rule says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DomainAccess {
     /// It says nothing.
@@ -164,7 +167,7 @@ pub enum DomainAccess {
 }
 
 /// What a rule on a unix socket says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UnixSocketAccess {
     /// It may be used.
@@ -174,7 +177,7 @@ pub enum UnixSocketAccess {
 }
 
 /// Who asked for a process, for log events.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[expect(missing_docs, reason = "labels without meaning to this server")]
 pub struct AuditMetadata {
@@ -199,7 +202,7 @@ pub struct AuditMetadata {
 }
 
 /// `managedNetwork` of a start: facts about a proxy that somebody else runs on this machine's loopback.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedNetwork {
     /// Ports that the process may reach.
@@ -215,7 +218,7 @@ pub struct ManagedNetwork {
 }
 
 /// Params of `network/policyRequest`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyRequestParams {
     /// The process whose proxy asks.
@@ -225,7 +228,7 @@ pub struct PolicyRequestParams {
 }
 
 /// A destination that a process wants to reach.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct NetworkRequest {
     /// How.
     pub protocol: NetworkProtocol,
@@ -236,7 +239,7 @@ pub struct NetworkRequest {
 }
 
 /// How a destination is to be reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkProtocol {
     /// A request that the proxy forwards.
@@ -250,14 +253,14 @@ pub enum NetworkProtocol {
 }
 
 /// Result of `network/policyRequest`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyRequestResult {
     /// What the client has decided.
     pub decision: ClientDecision,
 }
 
 /// What a client decides about one request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum ClientDecision {
     /// It may go on.
@@ -275,7 +278,7 @@ pub enum ClientDecision {
 }
 
 /// Params of `network/policyDecision`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyDecisionParams {
     /// The process whose proxy has decided.
@@ -310,7 +313,7 @@ pub struct PolicyDecisionParams {
 }
 
 /// See [`PolicyDecisionParams::scope`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionScope {
     /// The destination.
@@ -320,7 +323,7 @@ pub enum DecisionScope {
 }
 
 /// See [`PolicyDecisionParams::decision`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Decision {
     /// It went on.
@@ -332,7 +335,7 @@ pub enum Decision {
 }
 
 /// See [`PolicyDecisionParams::source`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionSource {
     /// The rules.

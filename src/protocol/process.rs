@@ -6,17 +6,19 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ByteChunk;
+use super::failure::{StartErrorData, WriteErrorData};
 use super::limits::{ProcessLimit, ProcessLimits};
-use super::method::{methods, notifications};
+use super::method::{Failures, methods, notifications};
 use super::network::{ManagedNetwork, NetworkProxyLaunch};
 use super::sandbox::{SandboxBackend, SandboxContext, SandboxGap};
 use crate::path_uri::PathUri;
 
 /// The client's name for a process, unique within its session. Any text.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct ProcessId(String);
 
@@ -65,12 +67,13 @@ impl fmt::Display for ProcessId {
 }
 
 methods! {
+    from Client;
     /// Starts a process.
-    Start = "process/start": StartParams => StartResult;
+    Start = "process/start": StartParams => StartResult, Failures::with::<StartErrorData>(&[]);
     /// Reads retained output, or waits for news.
-    Read = "process/read": ReadParams => ReadResponse;
+    Read = "process/read": ReadParams => AccountedRead;
     /// Writes to stdin or to the terminal.
-    Write = "process/write": WriteParams => WriteResponse;
+    Write = "process/write": WriteParams => WriteResponse, Failures::with::<WriteErrorData>(&[]);
     /// Ends the input after everything written before.
     CloseStdin = "process/closeStdin": ProcessParams => CloseStdinResponse;
     /// Sets the window size of a terminal.
@@ -84,6 +87,7 @@ methods! {
 }
 
 notifications! {
+    from Server;
     /// A chunk of output.
     Output = "process/output": OutputParams;
     /// The process itself has ended.
@@ -93,7 +97,8 @@ notifications! {
 }
 
 /// Params or a result without members. Unknown members are ignored; null is accepted as well, a list is not.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(extend("type" = ["object", "null"]))]
 pub struct Empty {}
 
 impl<'de> Deserialize<'de> for Empty {
@@ -105,11 +110,12 @@ impl<'de> Deserialize<'de> for Empty {
 /// What runs, where, and with which surroundings.
 ///
 /// The public fields are those of the reference client; what this server adds is in [`StartOptions`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecParams {
     /// Telemetry only; changes nothing.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "ExecMetadata::is_empty")]
+    #[schemars(with = "Option<ExecMetadata>")]
     pub metadata: ExecMetadata,
     /// The client's name for the process.
     pub process_id: ProcessId,
@@ -156,7 +162,7 @@ where
 }
 
 /// What `process/start` takes beyond [`ExecParams`].
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StartOptions {
     /// Window size of the terminal at the start; 24 x 80 without it. Needs `tty`.
@@ -168,7 +174,7 @@ pub struct StartOptions {
 }
 
 /// Params of `process/start`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StartParams {
     /// What runs.
     #[serde(flatten)]
@@ -179,7 +185,7 @@ pub struct StartParams {
 }
 
 /// Who asked for a process, for telemetry.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecMetadata {
     /// The conversation.
@@ -198,7 +204,7 @@ impl ExecMetadata {
 
 /// Which of the server's variables a child inherits, and how they are changed. Patterns match whole names without
 /// case; `*` is any run, `?` one character.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecEnvPolicy {
     /// The starting set.
@@ -214,7 +220,7 @@ pub struct ExecEnvPolicy {
 }
 
 /// The starting set of [`ExecEnvPolicy`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EnvInherit {
     /// Nothing.
@@ -226,7 +232,7 @@ pub enum EnvInherit {
 }
 
 /// Asks for the remembered state of a shell.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ShellSnapshotRequest {
     /// The client's name for the owner of the state; 1 to 256 bytes.
@@ -236,7 +242,7 @@ pub struct ShellSnapshotRequest {
 }
 
 /// A shell: its kind and its path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShellInfo {
     /// `bash`, `zsh` or `sh`.
     pub name: String,
@@ -245,7 +251,7 @@ pub struct ShellInfo {
 }
 
 /// Window size of a terminal, each side 1 to 65535.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TerminalSize {
     /// Lines.
     pub rows: u16,
@@ -260,7 +266,7 @@ impl Default for TerminalSize {
 }
 
 /// What the server says confines a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SandboxType {
     /// No sandbox was asked for.
@@ -276,7 +282,7 @@ pub enum SandboxType {
 }
 
 /// Result of `process/start`: the program has been executed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StartResult {
     /// The id of the request.
@@ -299,7 +305,7 @@ pub struct StartResult {
 }
 
 /// How a requested shell snapshot was used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShellSnapshotReport {
     /// What happened.
     pub state: ShellSnapshotState,
@@ -308,7 +314,7 @@ pub struct ShellSnapshotReport {
 }
 
 /// See [`ShellSnapshotReport`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ShellSnapshotState {
     /// From an earlier capture.
@@ -320,7 +326,7 @@ pub enum ShellSnapshotState {
 }
 
 /// Params that only name a process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessParams {
     /// The process.
@@ -328,7 +334,7 @@ pub struct ProcessParams {
 }
 
 /// Params of `process/read`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadParams {
     /// The process.
@@ -345,7 +351,7 @@ pub struct ReadParams {
 }
 
 /// Which stream a chunk came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecOutputStream {
     /// Standard output.
@@ -369,7 +375,7 @@ impl ExecOutputStream {
 }
 
 /// One chunk of output. Its borders have no meaning.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessOutputChunk {
     /// Its place among all events of the process.
     pub seq: u64,
@@ -380,7 +386,7 @@ pub struct ProcessOutputChunk {
 }
 
 /// Output that is gone: newer than what the reader asked after, older than what is retained.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LostOutput {
     /// How much.
@@ -392,7 +398,7 @@ pub struct LostOutput {
 }
 
 /// Result of `process/read`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadResponse {
     /// Ascending.
@@ -414,7 +420,7 @@ pub struct ReadResponse {
 }
 
 /// Result of `process/read` as this server sends it: with what is lost.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AccountedRead {
     /// What every server sends.
     #[serde(flatten)]
@@ -425,7 +431,7 @@ pub struct AccountedRead {
 }
 
 /// Params of `process/write`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WriteParams {
     /// The process.
@@ -437,14 +443,14 @@ pub struct WriteParams {
 }
 
 /// Result of `process/write`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WriteResponse {
     /// What became of it.
     pub status: WriteStatus,
 }
 
 /// What became of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum WriteStatus {
     /// It will be written, or was.
@@ -458,14 +464,14 @@ pub enum WriteStatus {
 }
 
 /// Result of `process/closeStdin`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CloseStdinResponse {
     /// What became of it.
     pub status: WriteStatus,
 }
 
 /// Params of `process/resize`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResizeParams {
     /// The process.
@@ -477,7 +483,7 @@ pub struct ResizeParams {
 }
 
 /// Params of `process/signal`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SignalParams {
     /// The process.
@@ -490,7 +496,7 @@ pub struct SignalParams {
 }
 
 /// A signal by its portable name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ProcessSignal {
     /// SIGINT.
@@ -514,7 +520,7 @@ pub enum ProcessSignal {
 }
 
 /// Whom a signal reaches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SignalTarget {
     /// The leader's process group.
@@ -526,7 +532,7 @@ pub enum SignalTarget {
 }
 
 /// Result of `process/signal`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SignalResponse {
     /// Whether anything got it.
     #[serde(default)]
@@ -534,7 +540,7 @@ pub struct SignalResponse {
 }
 
 /// Params of `process/terminate`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TerminateParams {
     /// The process.
@@ -545,21 +551,21 @@ pub struct TerminateParams {
 }
 
 /// Result of `process/terminate`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TerminateResponse {
     /// Something was left to end.
     pub running: bool,
 }
 
 /// Result of `process/list`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ListResponse {
     /// In order of start.
     pub processes: Vec<ProcessSummary>,
 }
 
 /// How far a process has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ProcessState {
     /// It runs.
@@ -571,7 +577,7 @@ pub enum ProcessState {
 }
 
 /// Whether input can be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum StdinState {
     /// Yes.
@@ -581,7 +587,7 @@ pub enum StdinState {
 }
 
 /// One row of `process/list`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessSummary {
     /// The client's name for it.
@@ -617,7 +623,7 @@ pub struct ProcessSummary {
 }
 
 /// Params of `process/output`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OutputParams {
     /// The process.
@@ -628,7 +634,7 @@ pub struct OutputParams {
 }
 
 /// Why a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ExitReason {
     /// By itself.
@@ -642,7 +648,7 @@ pub enum ExitReason {
 }
 
 /// Params of `process/exited`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExitedParams {
     /// The process.
@@ -666,7 +672,7 @@ pub struct ExitedParams {
 }
 
 /// Totals of the output as the process wrote it, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct OutputTotals {
     /// Standard output.
     pub stdout: u64,
@@ -677,7 +683,7 @@ pub struct OutputTotals {
 }
 
 /// Params of `process/closed`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClosedParams {
     /// The process.

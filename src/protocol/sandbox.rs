@@ -3,6 +3,7 @@
 mod construct;
 mod legacy;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::construct::{
@@ -10,10 +11,11 @@ pub use self::construct::{
     FileSystemSandboxPolicy, FileSystemSpecialPath, NetworkSandboxPolicy,
 };
 pub use self::legacy::SandboxPolicy;
+use super::schema;
 use crate::path_uri::PathUri;
 
 /// What a process or a file call may touch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxContext {
     /// What is allowed.
@@ -48,7 +50,7 @@ pub struct SandboxContext {
 }
 
 /// See [`SandboxContext::sandbox_override`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SandboxOverride {
     /// The default.
@@ -68,7 +70,7 @@ impl SandboxOverride {
 }
 
 /// What relative parts of a policy are relative to.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyContext {
     /// Base of relative globs.
@@ -78,7 +80,7 @@ pub struct PolicyContext {
 }
 
 /// See [`SandboxContext::windows_sandbox_selection`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "names of another platform, carried through")]
 pub enum WindowsSandboxSelection {
@@ -89,7 +91,7 @@ pub enum WindowsSandboxSelection {
 }
 
 /// See [`SandboxContext::windows_sandbox_proxy_settings_mode`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "names of another platform, carried through")]
 pub enum WindowsSandboxProxySettingsMode {
@@ -98,7 +100,7 @@ pub enum WindowsSandboxProxySettingsMode {
 }
 
 /// What is allowed. Member names below it are snake_case on the wire.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum PermissionProfile {
     /// This executor confines.
@@ -118,7 +120,7 @@ pub enum PermissionProfile {
 }
 
 /// Whether a process may use the network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkPermission {
     /// It may not.
@@ -128,7 +130,7 @@ pub enum NetworkPermission {
 }
 
 /// Which files may be touched.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum FileSystemPermissions {
     /// What the entries say, nothing else.
@@ -144,7 +146,7 @@ pub enum FileSystemPermissions {
 }
 
 /// One rule.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SandboxEntry {
     /// What it is about.
     pub path: SandboxPath,
@@ -156,8 +158,9 @@ pub struct SandboxEntry {
 }
 
 /// What a rule allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(transform = schema::also("deny", "none"))]
 pub enum SandboxAccess {
     /// Reading.
     Read,
@@ -169,7 +172,7 @@ pub enum SandboxAccess {
 }
 
 /// See [`SandboxEntry::missing_path_behavior`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MissingPathBehavior {
     /// The rule does not count.
@@ -177,7 +180,7 @@ pub enum MissingPathBehavior {
 }
 
 /// What a rule is about.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum SandboxPath {
     /// A path and everything below.
@@ -198,8 +201,9 @@ pub enum SandboxPath {
 }
 
 /// A place by its role.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[schemars(transform = schema::also("project_roots", "current_working_directory"))]
 pub enum SpecialPath {
     /// `/`.
     Root,
@@ -227,7 +231,7 @@ pub enum SpecialPath {
 }
 
 /// What enforces a policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxBackend {
     /// A private view of the system, with or without a user namespace.
@@ -251,7 +255,7 @@ impl SandboxBackend {
 }
 
 /// What a backend leaves open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SandboxGap {
     /// Names, sizes and times of files outside can be seen.
@@ -290,7 +294,7 @@ impl SandboxGap {
 }
 
 /// Which backends this machine has.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SandboxReport {
     /// Every backend, available or not.
     pub backends: Vec<BackendReport>,
@@ -299,7 +303,7 @@ pub struct SandboxReport {
 }
 
 /// Whether a backend can be had.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BackendReport {
     /// Which.
     pub name: SandboxBackend,

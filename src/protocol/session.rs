@@ -1,25 +1,30 @@
 //! The handshake and what sessions there are.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::code;
 use super::environment::EnvironmentInfo;
-use super::method::{methods, notifications};
+use super::method::{Failures, methods, notifications};
 use super::process::Empty;
 
 methods! {
+    from Client;
     /// Opens, resumes or observes a session.
-    Initialize = "initialize": InitializeParams => InitializeResult;
+    Initialize = "initialize": InitializeParams => InitializeResult,
+        Failures { codes: &[code::SESSION_ATTACHED], data: None };
     /// Lists the sessions of the server.
     List = "session/list": Empty => SessionListResponse;
 }
 
 notifications! {
+    from Client;
     /// The client has read the answer to `initialize`.
     Initialized = "initialized": serde_json::Value;
 }
 
 /// Params of `initialize`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InitializeParams {
     /// Any text, for people.
@@ -33,7 +38,7 @@ pub struct InitializeParams {
 }
 
 /// Result of `initialize`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InitializeResult {
     /// The session of this connection.
@@ -47,14 +52,14 @@ pub struct InitializeResult {
 }
 
 /// Result of `session/list`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SessionListResponse {
     /// In order of creation.
     pub sessions: Vec<SessionSummary>,
 }
 
 /// One row of `session/list`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionSummary {
     /// The id to resume or observe it by.

@@ -22,6 +22,7 @@ mod metrics;
 mod networking;
 mod operating_example;
 mod output;
+mod schema;
 mod sessions;
 mod snapshot_profiles;
 mod snapshot_state;

@@ -8,6 +8,7 @@ use crate::discovery::place::Place;
 use crate::discovery::stop::Stop;
 use crate::fs::Scope;
 use crate::fsops::{self, Entry, Links};
+use crate::protocol::failure::FileErrorKind;
 
 /// Plugins that are looked at.
 const MAX_PLUGINS: usize = 512;
@@ -131,7 +132,7 @@ struct Install {
 fn remote_plugin_id(file: &Place, scope: &Scope, room: &mut Room) -> Option<String> {
     let text = match fsops::read_file(scope.route(&file.path), Links::Follow, MAX_INSTALL_BYTES) {
         Ok(text) => text,
-        Err(error) if error.kind() == "notFound" => return None,
+        Err(error) if error.kind() == FileErrorKind::NotFound => return None,
         Err(error) => {
             room.lose(Loss::Locations, format_args!("{error}"));
             return None;

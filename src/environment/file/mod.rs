@@ -8,6 +8,7 @@ use std::path::Path;
 use super::definition::Definition;
 use crate::backend::{ExecServerError, Result};
 use crate::fsops::{self, Links};
+use crate::protocol::failure::FileErrorKind;
 
 /// The name of the file in the settings directory.
 const NAME: &str = "environments.toml";
@@ -41,7 +42,7 @@ pub(super) fn read(directory: &Path) -> Result<Option<Settings>> {
     let path = directory.join(NAME);
     let content = match fsops::read_file(&path, Links::Follow, MAX_BYTES) {
         Ok(content) => content,
-        Err(error) if error.kind() == "notFound" => return Ok(None),
+        Err(error) if error.kind() == FileErrorKind::NotFound => return Ok(None),
         Err(error) => return refuse(&path, &error),
     };
     let Ok(text) = String::from_utf8(content) else { return refuse(&path, &"it is not UTF-8") };

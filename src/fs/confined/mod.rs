@@ -12,6 +12,7 @@ use self::view::View;
 use super::Result;
 use crate::fsops::{ErrorClass, FsError, Route};
 use crate::policy::{FilePolicy, Files, Policy, PolicyError, Surroundings};
+use crate::protocol::failure::FileErrorKind;
 use crate::protocol::sandbox::SandboxContext;
 use crate::sandbox::Sandboxes;
 use crate::sandbox::ground::Ground;
@@ -52,7 +53,7 @@ impl Scope {
             Files::Unlimited => Ok(Self::Everything),
             Files::Limited(policy) if is_legacy(&policy, purpose) => Err(FsError::sandbox(
                 ErrorClass::Unconfined,
-                "sandboxUnavailable",
+                FileErrorKind::SandboxUnavailable,
                 "useLegacyLandlock: that mechanism cannot enforce the entries of this policy; leave it out",
             )),
             Files::Limited(policy) => {
@@ -87,11 +88,11 @@ fn is_legacy(policy: &FilePolicy, purpose: Purpose) -> bool {
 impl From<PolicyError> for FsError {
     fn from(error: PolicyError) -> Self {
         let (class, kind) = match error {
-            PolicyError::Mxc => (ErrorClass::InvalidInput, "sandboxUnavailable"),
-            PolicyError::Foreign { .. } => (ErrorClass::InvalidInput, "sandboxPreparation"),
-            PolicyError::NoCwd { .. } => (ErrorClass::InvalidParams, "sandboxPreparation"),
+            PolicyError::Mxc => (ErrorClass::InvalidInput, FileErrorKind::SandboxUnavailable),
+            PolicyError::Foreign { .. } => (ErrorClass::InvalidInput, FileErrorKind::SandboxPreparation),
+            PolicyError::NoCwd { .. } => (ErrorClass::InvalidParams, FileErrorKind::SandboxPreparation),
             PolicyError::Glob { .. } | PolicyError::TooLarge { .. } => {
-                (ErrorClass::Unconfined, "sandboxPreparation")
+                (ErrorClass::Unconfined, FileErrorKind::SandboxPreparation)
             }
         };
         Self::sandbox(class, kind, error)

@@ -1,5 +1,6 @@
 use super::*;
 use crate::fsops::ErrorClass;
+use crate::protocol::failure::FileErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use test_case::test_case;
@@ -29,8 +30,11 @@ fn content_and_mode_are_copied() {
     assert!(root.join("link").is_symlink());
     copy(&root.join("link"), &root.join("l2"), false).unwrap();
     assert_eq!(std::fs::read_link(root.join("l2")).unwrap().as_os_str(), "old");
-    assert_eq!(copy(&root.join("link"), &root.join("l2"), false).unwrap_err().kind(), "alreadyExists");
-    assert_eq!(copy(&root.join("f"), &root, false).unwrap_err().kind(), "isDirectory");
+    assert_eq!(
+        copy(&root.join("link"), &root.join("l2"), false).unwrap_err().kind(),
+        FileErrorKind::AlreadyExists
+    );
+    assert_eq!(copy(&root.join("f"), &root, false).unwrap_err().kind(), FileErrorKind::IsDirectory);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use super::opened::remove_if_same;
 use super::place::Place;
 use super::resolve::{self, follow_final_links};
 use super::{FsError, Links, Route};
+use crate::protocol::failure::FileErrorKind;
 
 /// How long a pipe or a device may take to accept what is written.
 const STREAM_PATIENCE: Duration = Duration::from_secs(5);
@@ -134,7 +135,10 @@ fn overwrite_regular(
 }
 
 fn not_atomic(path: &Path, reason: &str) -> FsError {
-    FsError::invalid("other", format_args!("cannot write '{}' atomically: {reason}", path.display()))
+    FsError::invalid(
+        FileErrorKind::Other,
+        format_args!("cannot write '{}' atomically: {reason}", path.display()),
+    )
 }
 
 /// Creates a file with its content. False: something is there by now.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::fsops::ErrorClass;
+use crate::protocol::failure::FileErrorKind;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::PathBuf;
@@ -108,12 +109,12 @@ fn a_foreign_owner_is_kept() {
     assert_eq!((after.uid(), after.gid()), (12_345, 54_321));
 }
 
-#[test_case("no/such/parent", ErrorClass::NotFound, "notFound")]
-#[test_case("directory", ErrorClass::Io, "isDirectory")]
-#[test_case("file/below", ErrorClass::Io, "notDirectory")]
-#[test_case("loop", ErrorClass::Io, "symlinkLoop")]
-#[test_case("fifo", ErrorClass::Io, "other")]
-fn refusals_are_alike_in_every_way(name: &str, class: ErrorClass, kind: &str) {
+#[test_case("no/such/parent", ErrorClass::NotFound, FileErrorKind::NotFound)]
+#[test_case("directory", ErrorClass::Io, FileErrorKind::IsDirectory)]
+#[test_case("file/below", ErrorClass::Io, FileErrorKind::NotDirectory)]
+#[test_case("loop", ErrorClass::Io, FileErrorKind::SymlinkLoop)]
+#[test_case("fifo", ErrorClass::Io, FileErrorKind::Other)]
+fn refusals_are_alike_in_every_way(name: &str, class: ErrorClass, kind: FileErrorKind) {
     let (_dir, root) = room();
     std::fs::create_dir(root.join("directory")).unwrap();
     std::fs::write(root.join("file"), "x").unwrap();
@@ -140,7 +141,7 @@ fn links_are_refused_where_asked() {
         assert_eq!((error.class(), error.errno()), (ErrorClass::Io, Some(errno)), "{name}");
     }
     let device = write_file(Path::new("/dev/null"), b"X", Atomic::Prefer, Links::Refuse).unwrap_err();
-    assert_eq!(device.kind(), "notRegularFile");
+    assert_eq!(device.kind(), FileErrorKind::NotRegularFile);
     assert_eq!(std::fs::read(root.join("real/f")).unwrap(), b"secret");
     assert_eq!(names(&root.join("real")), ["f"]);
 }
@@ -148,7 +149,10 @@ fn links_are_refused_where_asked() {
 #[test]
 fn devices_are_written_to_but_not_replaced() {
     write(Path::new("/dev/null"), "x", Atomic::Prefer).unwrap();
-    assert_eq!(write(Path::new("/dev/full"), "x", Atomic::Prefer).unwrap_err().kind(), "noSpace");
+    assert_eq!(
+        write(Path::new("/dev/full"), "x", Atomic::Prefer).unwrap_err().kind(),
+        FileErrorKind::NoSpace
+    );
     assert_eq!(
         write(Path::new("/dev/null"), "x", Atomic::Require).unwrap_err().class(),
         ErrorClass::InvalidInput
@@ -204,7 +208,7 @@ fn what_only_writing_in_place_can_do_is_done_in_place() {
         write(&path, "new", Atomic::Prefer).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
-        assert_eq!(write(&path, "x", Atomic::Prefer).unwrap_err().kind(), "permissionDenied");
+        assert_eq!(write(&path, "x", Atomic::Prefer).unwrap_err().kind(), FileErrorKind::PermissionDenied);
     }
     std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o700)).unwrap();
 }

@@ -6,6 +6,7 @@
 
 mod answers;
 mod audit;
+pub(crate) mod benchmarking;
 mod bodies;
 mod calls;
 mod ending;

@@ -4,7 +4,7 @@ mod battery;
 mod decisions;
 mod lifetime;
 mod peers;
-mod target;
+pub(crate) mod target;
 mod transparent;
 
 use serde_json::{Value, json};

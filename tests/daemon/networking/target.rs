@@ -11,18 +11,18 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nHIT";
 
 /// Listens at a free port of an address, answers every connection as a web server would, and counts them.
 #[derive(Debug)]
-pub(super) struct Target {
-    pub(super) port: u16,
+pub(crate) struct Target {
+    pub(crate) port: u16,
     hits: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl Target {
-    pub(super) async fn at(address: &str) -> Self {
+    pub(crate) async fn at(address: &str) -> Self {
         Self::on(TcpListener::bind((address, 0)).await.unwrap())
     }
 
-    pub(super) fn on(listener: TcpListener) -> Self {
+    pub(crate) fn on(listener: TcpListener) -> Self {
         let (port, hits) = (listener.local_addr().unwrap().port(), Arc::<AtomicUsize>::default());
         let count = Arc::clone(&hits);
         let task = tokio::spawn(async move {
@@ -34,7 +34,7 @@ impl Target {
         Self { port, hits, task }
     }
 
-    pub(super) fn hits(&self) -> usize {
+    pub(crate) fn hits(&self) -> usize {
         self.hits.load(Ordering::SeqCst)
     }
 }
