@@ -62,6 +62,9 @@ impl Daemon {
         let manager = Manager::from_environment();
         let (shutdown, reloads) = signals::watch(manager.is_some())?;
         tend_processes();
+        // The first client needs to know; it is found out while everything else is set up.
+        let sandboxes = Arc::clone(&self.resources.sandboxes);
+        tokio::task::spawn_blocking(move || sandboxes.host());
         let sandboxes = Arc::clone(&self.resources.sandboxes);
         let runs = self.resources.limits.groups().map(|groups| groups.runs().clone());
         tokio::spawn(guard::keep(self.resources.mark, runs, move || sandboxes.placeholders.journal()));

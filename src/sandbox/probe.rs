@@ -4,7 +4,7 @@ use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::plan::{Base, Failure, Grant, GrantAccess, Plan, PrivateNetwork, Program, Skeleton, View};
 use super::seccomp::{Filter, Sockets};
@@ -20,9 +20,8 @@ pub struct Host {
     pub(super) namespaces: Result<UserNamespace, String>,
     /// The version of Landlock.
     pub(super) landlock: Result<i32, String>,
-    /// Whether connections can be redirected in a private network. Known once it was needed.
-    transparent: OnceLock<Result<(), String>>,
-    helper: Result<CString, String>,
+    /// Whether connections can be redirected in a private network.
+    transparent: Result<(), String>,
 }
 
 /// How a private view is come by.
@@ -37,19 +36,16 @@ impl Host {
     /// Tries everything once, with this helper if there is one. Blocks for some milliseconds.
     #[must_use]
     pub fn probe(helper: Result<CString, String>) -> Self {
-        let namespaces = helper.clone().and_then(|helper| namespaces(&helper));
-        Self { namespaces, landlock: landlock(), transparent: OnceLock::new(), helper }
+        let (namespaces, transparent) = match helper.and_then(|helper| namespaces(&helper)) {
+            Ok((user, transparent)) => (Ok(user), transparent),
+            Err(reason) => (Err(reason.clone()), Err(reason)),
+        };
+        Self { namespaces, landlock: landlock(), transparent }
     }
 
-    /// Whether connections can be redirected in a private network, or why not. The first call tries it out, which blocks
-    /// for some milliseconds.
+    /// Whether connections can be redirected in a private network, or why not.
     pub(super) fn transparent(&self) -> Result<(), &str> {
-        let tried = self.transparent.get_or_init(|| {
-            let user = self.namespaces.clone()? == UserNamespace::Used;
-            let network = PrivateNetwork { ports: Vec::new(), transparent: true };
-            run(&self.helper.clone()?, Namespaces { user, network: true }, Some(network))
-        });
-        tried.as_ref().copied().map_err(String::as_str)
+        self.transparent.as_ref().copied().map_err(String::as_str)
     }
 
     /// What there is, for clients. The default is the one that is forced, or the first that there is.
@@ -73,11 +69,21 @@ impl Host {
     }
 }
 
-fn namespaces(helper: &CString) -> Result<UserNamespace, String> {
-    let used = run(helper, Namespaces { user: true, network: true }, None);
-    let Err(reason) = used else { return Ok(UserNamespace::Used) };
-    match run(helper, Namespaces { user: false, network: true }, None) {
-        Ok(()) => Ok(UserNamespace::NotNeeded),
+/// How a private view is come by, and whether connections can be redirected in it. Everything is tried first: where it
+/// works, so does less, and clients wait for one trial alone.
+fn namespaces(helper: &CString) -> Result<(UserNamespace, Result<(), String>), String> {
+    let tried = |user: UserNamespace, transparent: bool| {
+        let namespaces = Namespaces { user: user == UserNamespace::Used, network: true };
+        let network = transparent.then(|| PrivateNetwork { ports: Vec::new(), transparent });
+        run(helper, namespaces, network)
+    };
+    let transparent = tried(UserNamespace::Used, true);
+    if transparent.is_ok() {
+        return Ok((UserNamespace::Used, transparent));
+    }
+    let Err(reason) = tried(UserNamespace::Used, false) else { return Ok((UserNamespace::Used, transparent)) };
+    match tried(UserNamespace::NotNeeded, false) {
+        Ok(()) => Ok((UserNamespace::NotNeeded, tried(UserNamespace::NotNeeded, true))),
         Err(_) => Err(reason),
     }
 }

@@ -183,9 +183,6 @@ impl Server {
     /// that it is not ready, and nobody is let in.
     pub async fn run(self, shutdown: Shutdown) {
         let (common, accepting) = (self.common, TaskTracker::new());
-        // Found out before it is needed.
-        let sandboxes = Arc::clone(&common.shared.sandboxes);
-        tokio::task::spawn_blocking(move || sandboxes.host());
         for (listener, site) in self.sites {
             accepting.spawn(accept::run(listener, site));
         }
