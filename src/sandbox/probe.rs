@@ -81,7 +81,9 @@ fn namespaces(helper: &CString) -> Result<(UserNamespace, Result<(), String>), S
     if transparent.is_ok() {
         return Ok((UserNamespace::Used, transparent));
     }
-    let Err(reason) = tried(UserNamespace::Used, false) else { return Ok((UserNamespace::Used, transparent)) };
+    let Err(reason) = tried(UserNamespace::Used, false) else {
+        return Ok((UserNamespace::Used, transparent));
+    };
     match tried(UserNamespace::NotNeeded, false) {
         Ok(()) => Ok((UserNamespace::NotNeeded, tried(UserNamespace::NotNeeded, true))),
         Err(_) => Err(reason),
