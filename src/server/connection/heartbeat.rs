@@ -89,6 +89,8 @@ impl Heartbeat {
     /// A pong came.
     pub(super) fn answered(&mut self) {
         self.unanswered = None;
+        // It can come before all of a long message behind the ping has been written.
+        self.unwritten = false;
         self.progress = None;
     }
 
@@ -126,6 +128,17 @@ mod tests {
         heartbeat.written(at(90));
         assert_eq!(heartbeat.due(at(119), None), Due::Nothing);
         assert_eq!(heartbeat.due(at(120), None), Due::Dead);
+    }
+
+    #[test]
+    fn a_pong_that_comes_before_the_end_of_a_flush_counts() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut heartbeat = Heartbeat::new(INTERVAL, Duration::from_secs(5), start);
+        assert_eq!(heartbeat.due(at(30), None), Due::Ping);
+        heartbeat.answered();
+        heartbeat.written(at(40));
+        assert_eq!(heartbeat.due(at(50), None), Due::Nothing);
     }
 
     #[test]

@@ -409,7 +409,7 @@ impl<T: Transport> Connection<T> {
     /// So that what frees memory, such as ending a process, gets through whatever holds it. The end of what is held is
     /// also what has the connection looked at again.
     fn holds_little(&self) -> bool {
-        self.held.load(Ordering::Relaxed) < LITTLE && self.outgoing.is_answered()
+        self.held.load(Ordering::Relaxed) < LITTLE && self.outgoing.has_begun_all()
     }
 
     // ---- writing ----

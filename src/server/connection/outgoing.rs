@@ -77,6 +77,8 @@ pub(super) struct Outgoing {
     /// The answer that has begun, and its next part. Nothing else goes out until its last.
     parts: Option<Parts>,
     part: Option<Part>,
+    /// A whole answer has gone out: the next turn is that of one in parts.
+    parts_are_due: bool,
     /// Reading events back that have left memory.
     spooled: Option<JoinHandle<ReadBack>>,
     pub(super) bodies: Bodies,
@@ -96,6 +98,7 @@ impl Outgoing {
             announced,
             parts: None,
             part: None,
+            parts_are_due: false,
             spooled: None,
             bodies: Bodies::new(Arc::clone(&memory)),
             questions: Questions::default(),
@@ -117,9 +120,14 @@ impl Outgoing {
         self.replies.len() < QUEUED_REPLIES && self.reply_bytes < QUEUED_REPLY_BYTES
     }
 
-    /// No answer waits.
+    /// No answer waits to begin.
+    pub(super) fn has_begun_all(&self) -> bool {
+        self.replies.is_empty() && self.announced.is_empty()
+    }
+
+    /// No answer waits, nor is one going out.
     pub(super) fn is_answered(&self) -> bool {
-        self.replies.is_empty() && self.announced.is_empty() && self.parts.is_none()
+        self.has_begun_all() && self.parts.is_none()
     }
 
     /// No answer and no event waits.
@@ -138,6 +146,13 @@ impl Outgoing {
     ) -> Result<bool, Loss> {
         if self.parts.is_some() {
             return self.has_part(cx);
+        }
+        // Answers that keep coming do not keep a file from beginning.
+        if std::mem::take(&mut self.parts_are_due) {
+            let has_file = self.has_file(cx)?;
+            if self.parts.is_some() {
+                return Ok(has_file);
+            }
         }
         if !(self.replies.is_empty() && self.events.is_empty()) {
             return Ok(true);
@@ -258,6 +273,7 @@ impl Outgoing {
     fn next_message(&mut self) -> Option<String> {
         if let Some(reply) = self.pop_reply() {
             self.sending = reply.memory;
+            self.parts_are_due = true;
             return Some(reply.text);
         }
         if let Some((log, event)) = self.events.pop_front() {

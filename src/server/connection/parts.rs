@@ -108,5 +108,8 @@ async fn send(rest: Rest, first: Part, tail: &'static str, announce: &Announce) 
             tracing::warn!(error = %error.message, "a file could not be read to its end");
         })?;
     }
-    sender.send(part).await.map_err(|_| gone())
+    sender.send(part).await.map_err(|_| gone())?;
+    // What the call holds counts until the transport has its last part.
+    sender.closed().await;
+    Ok(())
 }
