@@ -1,8 +1,10 @@
 //! The task that owns one process: sole reader of its streams, sole writer of its log, the one that reaps it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
+use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ending::Cause;
@@ -20,6 +22,9 @@ use crate::spawn::{Child, ExitStatus};
 const PIPE_AHEAD: u64 = 0;
 /// A terminal holds a page at most, so that its program would wait instead.
 const TERMINAL_AHEAD: u64 = 32 << 10;
+/// Between two looks whether a terminal that is hung up takes input again.
+const HUNG_UP: Duration = Duration::from_millis(50);
+
 /// See the module's description.
 #[derive(Debug)]
 pub struct Actor {
@@ -167,10 +172,16 @@ async fn feed_stdin(process: &Process) {
     let Some(endpoint) = process.stdin().pending() else {
         return process.stdin().queued.notified().await;
     };
-    if let Ok(mut ready) = endpoint.writable().await
-        && process.stdin().flush().is_err()
-    {
+    // It fails only while the runtime ends.
+    let Ok(mut ready) = endpoint.writable().await else { return std::future::pending().await };
+    if process.stdin().flush().is_err() {
+        let is_hung_up = ready.ready().is_write_closed();
         ready.clear_ready();
+        // A terminal that no program has open takes nothing, and stays marked as ready: waiting for that would never end,
+        // nor let anybody else run. A program may open it again.
+        if is_hung_up {
+            sleep(HUNG_UP).await;
+        }
     }
 }
 

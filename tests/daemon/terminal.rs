@@ -182,3 +182,20 @@ async fn full_terminals_hold_nobody_up() {
     }
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
+
+/// The kernel calls a terminal ready from the moment at which its last program begins to close it, and refuses input
+/// only when that is done. Whoever tries again and again meanwhile keeps it from being done.
+#[tokio::test]
+async fn input_in_the_queue_does_not_keep_a_terminal_from_closing() {
+    let daemon = Daemon::start().await;
+    let client = daemon.client().await;
+    let input = vec![b'i'; 300_000];
+    for _ in 0..150 {
+        let start = Start::sh("stty raw -echo; echo up; exec sleep 301").tty(true);
+        client.start(&start).await;
+        client.wait_output(&start.id(), "up\n").await;
+        assert_eq!(client.write(&start.id(), "w", &input).await, "accepted");
+        client.ok("process/terminate", json!({"processId": start.id(), "graceMs": 0})).await;
+        assert_eq!(client.finish(&start.id()).await.exit(), 137);
+    }
+}
