@@ -7,14 +7,13 @@ use serde_json::json;
 use crate::discovery::DiscoveryError;
 use crate::environment_config::ConfigReadError;
 use crate::fs::{ErrorClass, FsError};
-use crate::http_request::{FailureKind, HttpError};
+use crate::http_request::HttpError;
 use crate::policy::PolicyError;
 use crate::process::{ProcessError, StartFailureKind};
 use crate::protocol::code;
 use crate::protocol::envelope::ErrorObject;
 use crate::protocol::failure::{
-    FileErrorData, HttpErrorData, HttpErrorKind, StartErrorData, StartErrorKind, WriteErrorData,
-    WriteErrorKind,
+    FileErrorData, HttpErrorData, StartErrorData, StartErrorKind, WriteErrorData, WriteErrorKind,
 };
 use crate::protocol::process::ProcessId;
 use crate::sandbox::SandboxError;
@@ -114,17 +113,6 @@ impl IntoErrorObject for HttpError {
             Self::Invalid(_) => ErrorObject::new(code::INVALID_PARAMS, message),
             Self::TooMany(_) => ErrorObject::new(code::INTERNAL, message),
             Self::Failed { kind, .. } | Self::Body { kind, .. } => {
-                let kind = match kind {
-                    FailureKind::Timeout => HttpErrorKind::Timeout,
-                    FailureKind::Connect => HttpErrorKind::Connect,
-                    FailureKind::Dns => HttpErrorKind::Dns,
-                    FailureKind::Tls => HttpErrorKind::Tls,
-                    FailureKind::Protocol => HttpErrorKind::Protocol,
-                    FailureKind::Redirect => HttpErrorKind::Redirect,
-                    FailureKind::Body => HttpErrorKind::Body,
-                    FailureKind::TooLarge => HttpErrorKind::TooLarge,
-                    FailureKind::Denied => HttpErrorKind::Denied,
-                };
                 ErrorObject::new(code::INTERNAL, message).with_data(json!(HttpErrorData { kind }))
             }
         }

@@ -1,4 +1,5 @@
-"""A server of its own for each measurement, and clients of it."""
+"""A server of its own for each measurement, and clients of it: blocking ones, since an event loop would be a part of each
+latency."""
 
 import json
 import re

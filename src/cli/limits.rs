@@ -9,6 +9,21 @@ use crate::protocol::limits::ProcessLimits;
 use crate::session::{LimitHost, LimitPolicy};
 use crate::spawn::cgroup::{Controller, Hierarchy, Home};
 
+/// Both tables of limits have the same keys.
+macro_rules! limits {
+    ($keys:expr) => {{
+        let keys = $keys;
+        ProcessLimits {
+            memory_bytes: keys.memory_bytes,
+            processes: keys.processes,
+            cpu_ms: keys.cpu_ms,
+            wall_ms: keys.wall_ms,
+            output_bytes: keys.output_bytes,
+            open_files: keys.open_files,
+        }
+    }};
+}
+
 /// Takes the cgroup of the settings, if there is one to be had, and reads the limits. Blocks for some milliseconds.
 ///
 /// # Errors
@@ -25,7 +40,8 @@ pub(super) fn policy(config: &Config) -> anyhow::Result<LimitPolicy> {
         },
         Err(reason) => LimitHost::without_cgroups(reason),
     };
-    LimitPolicy::new(default_limits(config), max_limits(config), host).map_err(|error| anyhow!(error))
+    LimitPolicy::new(limits!(&config.limits_default), limits!(&config.limits_max), host)
+        .map_err(|error| anyhow!(error))
 }
 
 /// Which cgroup is wanted, or why none is.
@@ -43,28 +59,4 @@ fn with(groups: Arc<Hierarchy>) -> LimitHost {
         tracing::warn!(reason, "some limits cannot be enforced");
     }
     LimitHost::with(groups)
-}
-
-fn default_limits(config: &Config) -> ProcessLimits {
-    let keys = &config.limits_default;
-    ProcessLimits {
-        memory_bytes: keys.memory_bytes,
-        processes: keys.processes,
-        cpu_ms: keys.cpu_ms,
-        wall_ms: keys.wall_ms,
-        output_bytes: keys.output_bytes,
-        open_files: keys.open_files,
-    }
-}
-
-fn max_limits(config: &Config) -> ProcessLimits {
-    let keys = &config.limits_max;
-    ProcessLimits {
-        memory_bytes: keys.memory_bytes,
-        processes: keys.processes,
-        cpu_ms: keys.cpu_ms,
-        wall_ms: keys.wall_ms,
-        output_bytes: keys.output_bytes,
-        open_files: keys.open_files,
-    }
 }

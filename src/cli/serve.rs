@@ -64,8 +64,8 @@ impl Daemon {
         tend_processes();
         // The first client needs to know; it is found out while everything else is set up.
         let sandboxes = Arc::clone(&self.resources.sandboxes);
-        tokio::task::spawn_blocking(move || sandboxes.host());
-        let sandboxes = Arc::clone(&self.resources.sandboxes);
+        let tried = Arc::clone(&sandboxes);
+        tokio::task::spawn_blocking(move || tried.host());
         let runs = self.resources.limits.groups().map(|groups| groups.runs().clone());
         tokio::spawn(guard::keep(self.resources.mark, runs, move || sandboxes.placeholders.journal()));
         let audit = self.resources.telemetry.audit.clone();

@@ -78,37 +78,39 @@ impl FileSystem {
         &self,
         context: Option<SandboxContext>,
         purpose: Purpose,
-    ) -> impl FnOnce() -> Result<Scope> + Send + 'static {
+    ) -> impl FnOnce() -> Result<Scope> + Send + use<> {
         let sandboxes = self.sandboxes.clone();
         move || Scope::of(context.as_ref(), purpose, sandboxes.as_deref())
     }
 
-    /// Opens what `fs/readFile` is to read, and reads it into room for so many bytes if it has no more. A file that is
-    /// too large is refused here.
-    pub async fn begin_to_read(&self, params: ReadFileParams, room: u64) -> Result<Read> {
-        let path = params.path.to_native_path()?;
-        let scope = self.scope(params.sandbox, Purpose::Reading);
-        let limit = self.read_limit;
+    /// `fs/readFile`.
+    pub async fn read_file(&self, params: ReadFileParams) -> Result<ReadFileResponse> {
+        let (open, limit) = (self.opening(params)?, self.read_limit);
+        let content = blocking(move || open()?.file.read(limit)).await?;
+        Ok(ReadFileResponse { data_base64: content.into() })
+    }
+
+    /// `fs/readFile`, of a file that has no more than there is room for; a larger one is opened. What cannot be read at
+    /// once is refused.
+    pub async fn read_file_into(&self, params: ReadFileParams, room: u64) -> Result<Read> {
+        let open = self.opening(params)?;
         blocking(move || {
-            let scope = scope()?;
-            let file = fsops::open_to_read(scope.route(&path), links(params.follow_symlinks), limit)?;
-            let opened = Opened { file, limit };
+            let opened = open()?;
             if opened.size() > room { Ok(Read::Larger(opened)) } else { opened.read_now(room) }
         })
         .await
     }
 
-    /// `fs/readFile`.
-    pub async fn read_file(&self, params: ReadFileParams) -> Result<ReadFileResponse> {
+    /// Opens what is to be read; to be called where blocking is allowed.
+    fn opening(&self, params: ReadFileParams) -> Result<impl FnOnce() -> Result<Opened> + Send + use<>> {
         let path = params.path.to_native_path()?;
         let scope = self.scope(params.sandbox, Purpose::Reading);
         let limit = self.read_limit;
-        let content = blocking(move || {
+        Ok(move || {
             let scope = scope()?;
-            fsops::read_file(scope.route(&path), links(params.follow_symlinks), limit)
+            let file = fsops::open_to_read(scope.route(&path), links(params.follow_symlinks), limit)?;
+            Ok(Opened { file, limit })
         })
-        .await?;
-        Ok(ReadFileResponse { data_base64: content.into() })
     }
 
     /// `fs/writeFile`.

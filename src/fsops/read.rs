@@ -50,7 +50,7 @@ impl Opened {
         self.size
     }
 
-    /// The whole content, from the beginning, if it has at most `limit` bytes.
+    /// The whole content, if it has at most `limit` bytes. After an error it can be read again.
     ///
     /// # Errors
     ///
@@ -65,12 +65,15 @@ impl Opened {
         content
             .try_reserve_exact(expected)
             .map_err(|_| FsError::failed(format_args!("no memory to read '{}'", path.display())))?;
-        file.rewind().map_err(|error| failed(&error))?;
         fill(file, &mut content).map_err(|errno| failed(&errno.into()))?;
         // Files of `/proc` say that they are empty, and a file may grow.
         let rest = limit.saturating_add(1).saturating_sub(content.len() as u64);
         file.take(rest).read_to_end(&mut content).map_err(|error| failed(&error))?;
-        if content.len() as u64 > limit { Err(too_large(path, limit)) } else { Ok(content) }
+        if content.len() as u64 > limit {
+            file.rewind().map_err(|error| failed(&error))?;
+            return Err(too_large(path, limit));
+        }
+        Ok(content)
     }
 
     /// Reads on until the buffer is full or the file has ended; how much was read.

@@ -6,9 +6,10 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use super::error::{FailureKind, HttpError, chain};
+use super::error::{HttpError, chain};
 use crate::memory::{Held, MemoryBudget, with_base64};
 use crate::outbound::Permit;
+use crate::protocol::failure::HttpErrorKind;
 
 /// A body that is taken whole and exceeds this needs room among the large ones.
 const SMALL_BODY: usize = 1 << 20;
@@ -79,7 +80,7 @@ impl StreamedBody {
     pub async fn next(&mut self) -> Result<Option<Bytes>, HttpError> {
         match self.deadline.limit(self.permit.during(self.response.chunk())).await {
             Some(Some(Ok(piece))) => Ok(piece),
-            Some(Some(Err(error))) => Err(HttpError::body(FailureKind::Body, chain(&error.without_url()))),
+            Some(Some(Err(error))) => Err(HttpError::body(HttpErrorKind::Body, chain(&error.without_url()))),
             Some(None) => Err(HttpError::withdrawn()),
             None => Err(late()),
         }
@@ -110,10 +111,10 @@ impl StreamedBody {
 }
 
 fn late() -> HttpError {
-    HttpError::body(FailureKind::Timeout, "it did not end within the time limit of the request")
+    HttpError::body(HttpErrorKind::Timeout, "it did not end within the time limit of the request")
 }
 
 fn too_large(limit: u64) -> HttpError {
     let message = format!("it has more than {limit} bytes: ask for it with `streamResponse`");
-    HttpError::body(FailureKind::TooLarge, message)
+    HttpError::body(HttpErrorKind::TooLarge, message)
 }

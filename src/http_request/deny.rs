@@ -9,8 +9,9 @@ use std::net::SocketAddr;
 use reqwest::Url;
 
 use super::HttpSettings;
-use super::error::{FailureKind, HttpError};
+use super::error::HttpError;
 use crate::policy::hosts::{Denial, Host};
+use crate::protocol::failure::HttpErrorKind;
 
 /// An address that was about to be dialled, and must not be.
 #[derive(Debug, thiserror::Error)]
@@ -69,10 +70,10 @@ impl Bounds {
 }
 
 fn refused(denied: Denied) -> HttpError {
-    HttpError::failed(FailureKind::Denied, denied.to_string())
+    HttpError::failed(HttpErrorKind::Denied, denied.to_string())
 }
 
 fn unknown(name: &str, error: &std::io::Error) -> HttpError {
     let message = format!("the host {name} is unknown ({error}), and http.deny has to know its addresses");
-    HttpError::failed(FailureKind::Dns, message)
+    HttpError::failed(HttpErrorKind::Dns, message)
 }

@@ -8,29 +8,7 @@ use reqwest::Url;
 
 use super::deny::Denied;
 use crate::outbound::PolicyRefusal;
-
-/// Where a request failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailureKind {
-    /// The time limit of the request.
-    Timeout,
-    /// No connection to the host or the proxy.
-    Connect,
-    /// The name of the host.
-    Dns,
-    /// Certificates, trust store, handshake.
-    Tls,
-    /// What came is not HTTP.
-    Protocol,
-    /// Too many redirects, or one to elsewhere than HTTP.
-    Redirect,
-    /// The body ended early or cannot be decoded.
-    Body,
-    /// The body is larger than what can be taken whole.
-    TooLarge,
-    /// The configuration puts the host out of bounds.
-    Denied,
-}
+use crate::protocol::failure::HttpErrorKind;
 
 /// Why a request has no response, or no whole body.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +20,7 @@ pub enum HttpError {
     #[error("http/request failed: {message}")]
     Failed {
         /// Where.
-        kind: FailureKind,
+        kind: HttpErrorKind,
         /// Why.
         message: String,
     },
@@ -50,7 +28,7 @@ pub enum HttpError {
     #[error("failed to read http/request response body: {message}")]
     Body {
         /// Where.
-        kind: FailureKind,
+        kind: HttpErrorKind,
         /// Why.
         message: String,
     },
@@ -65,21 +43,21 @@ pub enum HttpError {
 pub(super) struct Unresolved(pub(super) String);
 
 impl HttpError {
-    pub(super) fn failed(kind: FailureKind, message: impl Into<String>) -> Self {
+    pub(super) fn failed(kind: HttpErrorKind, message: impl Into<String>) -> Self {
         Self::Failed { kind, message: message.into() }
     }
 
-    pub(super) fn body(kind: FailureKind, message: impl Into<String>) -> Self {
+    pub(super) fn body(kind: HttpErrorKind, message: impl Into<String>) -> Self {
         Self::Body { kind, message: message.into() }
     }
 
     pub(super) fn refused(refusal: &PolicyRefusal) -> Self {
-        Self::failed(FailureKind::Denied, refusal.to_string())
+        Self::failed(HttpErrorKind::Denied, refusal.to_string())
     }
 
     /// The network policy has changed meanwhile.
     pub(super) fn withdrawn() -> Self {
-        Self::failed(FailureKind::Denied, "the application network policy no longer allows this request")
+        Self::failed(HttpErrorKind::Denied, "the application network policy no longer allows this request")
     }
 
     pub(super) fn from_client(url: &Url, error: &reqwest::Error) -> Self {
@@ -92,17 +70,17 @@ impl HttpError {
     }
 }
 
-fn kind_of(error: &reqwest::Error) -> FailureKind {
+fn kind_of(error: &reqwest::Error) -> HttpErrorKind {
     if causes(error).any(|cause| cause.is::<Denied>()) {
-        FailureKind::Denied
+        HttpErrorKind::Denied
     } else if causes(error).any(|cause| cause.is::<Unresolved>()) {
-        FailureKind::Dns
+        HttpErrorKind::Dns
     } else if causes(error).any(is_tls) {
-        FailureKind::Tls
+        HttpErrorKind::Tls
     } else if error.is_connect() {
-        FailureKind::Connect
+        HttpErrorKind::Connect
     } else {
-        FailureKind::Protocol
+        HttpErrorKind::Protocol
     }
 }
 

@@ -22,12 +22,13 @@ use tokio::sync::OnceCell;
 
 pub use self::body::{Room, StreamedBody, Taken};
 use self::deny::Bounds;
+pub use self::error::HttpError;
 use self::error::Unresolved;
-pub use self::error::{FailureKind, HttpError};
 use self::redirect::Next;
 use self::request::Prepared;
 use crate::outbound::{HttpClientFactory, Permit};
 use crate::policy::hosts::Denial;
+use crate::protocol::failure::HttpErrorKind;
 use crate::protocol::http::{RequestParams, ResponseHeader};
 
 /// Connections to one host that stay open for later requests.
@@ -89,7 +90,7 @@ impl HttpClient {
         let mut request = Prepared::new(params, &self.settings)?;
         let deadline = request.deadline;
         let (response, permit) = deadline.limit(self.exchange(&mut request)).await.unwrap_or_else(|| {
-            Err(HttpError::failed(FailureKind::Timeout, "no response within the time limit of the request"))
+            Err(HttpError::failed(HttpErrorKind::Timeout, "no response within the time limit of the request"))
         })?;
         Ok(HttpResponse {
             status: response.status().as_u16(),
@@ -126,7 +127,7 @@ impl HttpClient {
 
 async fn build(outbound: &HttpClientFactory, bounds: Arc<Bounds>) -> Result<reqwest::Client, HttpError> {
     let tls = outbound.tls().await;
-    let tls = tls.map_err(|error| HttpError::failed(FailureKind::Tls, error.to_string()))?;
+    let tls = tls.map_err(|error| HttpError::failed(HttpErrorKind::Tls, error.to_string()))?;
     let mut builder = reqwest::Client::builder()
         .tls_backend_preconfigured(Arc::unwrap_or_clone(tls))
         .redirect(Policy::none())
@@ -136,7 +137,7 @@ async fn build(outbound: &HttpClientFactory, bounds: Arc<Bounds>) -> Result<reqw
     for proxy in proxy::for_client(outbound.proxies()) {
         builder = builder.proxy(proxy);
     }
-    builder.build().map_err(|error| HttpError::failed(FailureKind::Tls, error::chain(&error)))
+    builder.build().map_err(|error| HttpError::failed(HttpErrorKind::Tls, error::chain(&error)))
 }
 
 fn headers_of(response: &reqwest::Response) -> Vec<ResponseHeader> {

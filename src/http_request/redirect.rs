@@ -6,8 +6,9 @@ use reqwest::header::{
 };
 use reqwest::{Method, StatusCode, Url};
 
-use super::error::{FailureKind, HttpError};
+use super::error::HttpError;
 use super::request::{Prepared, is_http, strip};
+use crate::protocol::failure::HttpErrorKind;
 
 /// Redirects that are followed.
 const MAX_HOPS: usize = 10;
@@ -42,13 +43,13 @@ pub(super) fn next(
     let Some(target) = target(request, status, headers) else { return Ok(Next::Final) };
     if hops == MAX_HOPS {
         return Err(HttpError::failed(
-            FailureKind::Redirect,
+            HttpErrorKind::Redirect,
             format!("too many redirects, {MAX_HOPS} at most"),
         ));
     }
     if !is_http(&target) {
         let message = format!("a redirect leads to a URL of {}, which is not followed", target.scheme());
-        return Err(HttpError::failed(FailureKind::Redirect, message));
+        return Err(HttpError::failed(HttpErrorKind::Redirect, message));
     }
     if becomes_get(status, &request.method) {
         drop_body(request, status);

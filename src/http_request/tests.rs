@@ -6,7 +6,7 @@ use reqwest::header::{HeaderMap, HeaderValue, LOCATION};
 use serde_json::{Value, json};
 use test_case::test_case;
 
-use super::error::{FailureKind, HttpError};
+use super::error::HttpError;
 use super::redirect::{Next, next};
 use super::request::Prepared;
 use super::*;
@@ -139,7 +139,7 @@ fn what_is_not_followed() {
     assert_eq!(next(&mut request, StatusCode::FOUND, &HeaderMap::new(), 0).unwrap(), Next::Final);
     for (location, hops) in [("file:///etc/passwd", 0), ("/x", 10)] {
         let error = redirect(&mut request, 302, location, hops).unwrap_err();
-        assert!(matches!(error, HttpError::Failed { kind: FailureKind::Redirect, .. }));
+        assert!(matches!(error, HttpError::Failed { kind: HttpErrorKind::Redirect, .. }));
     }
 }
 

@@ -33,7 +33,7 @@ pub struct WebSocket<S> {
     /// The beginning of a message whose rest the guard is still dropping.
     cut: Option<(u64, Bytes)>,
     fragments: VecDeque<Frame>,
-    /// The next part goes on with a message.
+    /// The next fragment goes on with a message.
     continues: bool,
 }
 
@@ -94,6 +94,13 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> WebSocket<S> {
         Pin::new(&mut self.stream).poll_ready(cx).map_err(into_io)
     }
 
+    /// The next fragment of a message.
+    fn fragment(&mut self, piece: Bytes, last: bool) -> Frame {
+        let kind = if self.continues { Data::Continue } else { Data::Text };
+        self.continues = !last;
+        Frame::message(piece, OpCode::Data(kind), last)
+    }
+
     /// Hands the fragments of a large message on, one at a time, so that only one is copied into the write buffer.
     fn poll_fragments(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.fragments.is_empty() {
@@ -144,19 +151,17 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Transport for WebSocket
             return self.send_message(Message::text(text));
         }
         let mut rest = Bytes::from(text);
-        let mut kind = Data::Text;
         while !rest.is_empty() {
             let piece = rest.split_to(rest.len().min(FRAGMENT_BYTES));
-            self.fragments.push_back(Frame::message(piece, OpCode::Data(kind), rest.is_empty()));
-            kind = Data::Continue;
+            let fragment = self.fragment(piece, rest.is_empty());
+            self.fragments.push_back(fragment);
         }
         Ok(())
     }
 
     fn send_part(&mut self, text: String, last: bool) -> io::Result<()> {
-        let kind = if self.continues { Data::Continue } else { Data::Text };
-        self.continues = !last;
-        self.send_message(Message::Frame(Frame::message(text, OpCode::Data(kind), last)))
+        let fragment = self.fragment(text.into(), last);
+        self.send_message(Message::Frame(fragment))
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

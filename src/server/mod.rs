@@ -100,7 +100,8 @@ pub enum SetupError {
 }
 
 impl Server {
-    /// Binds the addresses of the settings, or takes the sockets that stand for them, and sets everything up. Nothing is served before [`Self::run`].
+    /// Binds the addresses of the settings, or takes the sockets that stand for them, and sets everything up. Nothing is served
+    /// before [`Self::run`].
     ///
     /// # Errors
     /// An address that cannot be bound, authentication that cannot be set up.

@@ -90,15 +90,15 @@ fn before_bytes(ticket: &Ticket, member: &str, room: usize) -> String {
 }
 
 fn fitting(ticket: &Ticket, text: String) -> String {
-    refuse_above_limit(ticket, text.len()).unwrap_or_else(|| {
+    refuse_above_limit(ticket, text.len() as u64).unwrap_or_else(|| {
         ticket.answered(None);
         text
     })
 }
 
 /// The error in place of an answer that has more bytes than a message may.
-pub(super) fn refuse_above_limit(ticket: &Ticket, bytes: usize) -> Option<String> {
-    if bytes <= MAX_MESSAGE_BYTES {
+pub(super) fn refuse_above_limit(ticket: &Ticket, bytes: u64) -> Option<String> {
+    if bytes <= MAX_MESSAGE_BYTES as u64 {
         return None;
     }
     let message = format!(

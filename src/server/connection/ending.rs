@@ -49,7 +49,7 @@ impl<T: Transport> Connection<T> {
     /// Sends a close frame and waits for the peer's, so that nothing unread makes the system drop ours.
     async fn goodbye(&mut self, code: CloseCode, reason: &str) {
         // Answers that are ready go first; it fails where the peer has closed, and then the flush is what is left.
-        while let Some(reply) = self.outgoing.pop_whole_reply() {
+        while let Some(reply) = self.outgoing.pop_reply() {
             if poll_fn(|cx| self.transport.poll_ready(cx)).await.is_err()
                 || self.transport.send(reply.text).is_err()
             {

@@ -42,23 +42,28 @@ pub(super) enum Output {
     Part(Part),
 }
 
+/// An answer that waits, or goes out.
+#[derive(Debug)]
+enum Answer {
+    Whole(Reply),
+    InParts(Parts),
+}
+
 /// Where messages come from that answer nothing.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Events,
     Frames,
-    Files,
     Desk,
 }
 
 impl Source {
-    const COUNT: usize = 4;
+    const COUNT: usize = 3;
 
     fn next(self) -> Self {
         match self {
             Self::Events => Self::Frames,
-            Self::Frames => Self::Files,
-            Self::Files => Self::Desk,
+            Self::Frames => Self::Desk,
             Self::Desk => Self::Events,
         }
     }
@@ -67,18 +72,18 @@ impl Source {
 /// See the module's description.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    replies: VecDeque<Reply>,
+    /// One in parts stays in front until its last.
+    answers: VecDeque<Answer>,
     reply_bytes: usize,
+    /// Answers in parts that are not in the queue yet.
+    announced: mpsc::UnboundedReceiver<Parts>,
+    /// The next part of the answer in front.
+    part: Option<Part>,
+    /// The answer in front has gone out in part. Nothing else goes out until its last.
+    has_begun: bool,
     /// What the answer counts for that the transport is writing.
     sending: Option<Held>,
     events: VecDeque<(Arc<OutputLog>, Event)>,
-    /// Answers in parts that have not begun.
-    announced: mpsc::UnboundedReceiver<Parts>,
-    /// The answer that has begun, and its next part. Nothing else goes out until its last.
-    parts: Option<Parts>,
-    part: Option<Part>,
-    /// A whole answer has gone out: the next turn is that of one in parts.
-    parts_are_due: bool,
     /// Reading events back that have left memory.
     spooled: Option<JoinHandle<ReadBack>>,
     pub(super) bodies: Bodies,
@@ -91,14 +96,13 @@ pub(super) struct Outgoing {
 impl Outgoing {
     pub(super) fn new(announced: mpsc::UnboundedReceiver<Parts>, memory: Arc<MemoryBudget>) -> Self {
         Self {
-            replies: VecDeque::new(),
+            answers: VecDeque::new(),
             reply_bytes: 0,
+            announced,
+            part: None,
+            has_begun: false,
             sending: None,
             events: VecDeque::new(),
-            announced,
-            parts: None,
-            part: None,
-            parts_are_due: false,
             spooled: None,
             bodies: Bodies::new(Arc::clone(&memory)),
             questions: Questions::default(),
@@ -112,22 +116,22 @@ impl Outgoing {
         let mut reply = reply.into();
         reply.count(&self.memory);
         self.reply_bytes += reply.text.len();
-        self.replies.push_back(reply);
+        self.answers.push_back(Answer::Whole(reply));
     }
 
     /// Whether more answers may come.
     pub(super) fn has_room(&self) -> bool {
-        self.replies.len() < QUEUED_REPLIES && self.reply_bytes < QUEUED_REPLY_BYTES
+        self.answers.len() < QUEUED_REPLIES && self.reply_bytes < QUEUED_REPLY_BYTES
     }
 
     /// No answer waits to begin.
     pub(super) fn has_begun_all(&self) -> bool {
-        self.replies.is_empty() && self.announced.is_empty()
+        self.announced.is_empty() && self.answers.len() == usize::from(self.has_begun)
     }
 
     /// No answer waits, nor is one going out.
     pub(super) fn is_answered(&self) -> bool {
-        self.has_begun_all() && self.parts.is_none()
+        self.announced.is_empty() && self.answers.is_empty()
     }
 
     /// No answer and no event waits.
@@ -144,18 +148,21 @@ impl Outgoing {
         attachment: Option<&Attachment>,
         cx: &mut Context<'_>,
     ) -> Result<bool, Loss> {
-        if self.parts.is_some() {
-            return self.has_part(cx);
+        while let Poll::Ready(Some(parts)) = self.announced.poll_recv(cx) {
+            self.answers.push_back(Answer::InParts(parts));
         }
-        // Answers that keep coming do not keep a file from beginning.
-        if std::mem::take(&mut self.parts_are_due) {
-            let has_file = self.has_file(cx)?;
-            if self.parts.is_some() {
-                return Ok(has_file);
+        match self.answers.front_mut() {
+            Some(Answer::Whole(_)) => return Ok(true),
+            Some(Answer::InParts(parts)) => {
+                if self.part.is_none()
+                    && let Poll::Ready(part) = parts.poll_recv(cx)
+                {
+                    self.part = Some(part.ok_or(Loss::Cut)?);
+                }
+                return Ok(self.part.is_some());
             }
-        }
-        if !(self.replies.is_empty() && self.events.is_empty()) {
-            return Ok(true);
+            None if !self.events.is_empty() => return Ok(true),
+            None => {}
         }
         // No source can keep another from the wire.
         let mut source = self.turn;
@@ -179,29 +186,10 @@ impl Outgoing {
     ) -> Result<bool, Loss> {
         match (source, attachment) {
             (Source::Frames, _) => Ok(self.bodies.poll_frame(cx)),
-            (Source::Files, _) => self.has_file(cx),
             (Source::Events, Some(attachment)) => self.has_events(attachment, cx),
             (Source::Desk, Some(attachment)) => Ok(self.has_question(attachment, cx)),
             (_, None) => Ok(false),
         }
-    }
-
-    fn has_file(&mut self, cx: &mut Context<'_>) -> Result<bool, Loss> {
-        let Poll::Ready(Some(parts)) = self.announced.poll_recv(cx) else { return Ok(false) };
-        self.parts = Some(parts);
-        self.has_part(cx)
-    }
-
-    /// Makes sure that there is the next part of the answer that has begun, if it has been made.
-    fn has_part(&mut self, cx: &mut Context<'_>) -> Result<bool, Loss> {
-        if let (Some(parts), None) = (&mut self.parts, &self.part) {
-            match parts.poll_recv(cx) {
-                Poll::Ready(Some(part)) => self.part = Some(part),
-                Poll::Ready(None) => return Err(Loss::Cut),
-                Poll::Pending => {}
-            }
-        }
-        Ok(self.part.is_some())
     }
 
     fn has_question(&mut self, attachment: &Attachment, cx: &mut Context<'_>) -> bool {
@@ -262,8 +250,9 @@ impl Outgoing {
     pub(super) fn next_output(&mut self) -> Option<Output> {
         self.sending = None;
         if let Some(part) = self.part.take() {
+            self.has_begun = !part.last;
             if part.last {
-                self.parts = None;
+                self.answers.pop_front();
             }
             return Some(Output::Part(part));
         }
@@ -273,7 +262,6 @@ impl Outgoing {
     fn next_message(&mut self) -> Option<String> {
         if let Some(reply) = self.pop_reply() {
             self.sending = reply.memory;
-            self.parts_are_due = true;
             return Some(reply.text);
         }
         if let Some((log, event)) = self.events.pop_front() {
@@ -282,15 +270,19 @@ impl Outgoing {
         self.bodies.next_frame()
     }
 
-    /// The oldest answer; none while another has gone out in part.
-    pub(super) fn pop_whole_reply(&mut self) -> Option<Reply> {
-        if self.parts.is_some() { None } else { self.pop_reply() }
-    }
-
-    fn pop_reply(&mut self) -> Option<Reply> {
-        let reply = self.replies.pop_front()?;
-        self.reply_bytes -= reply.text.len();
-        Some(reply)
+    /// The next whole answer, for the end of a connection. None while one has gone out in part; others in parts are given
+    /// up.
+    pub(super) fn pop_reply(&mut self) -> Option<Reply> {
+        if self.has_begun {
+            return None;
+        }
+        while let Some(answer) = self.answers.pop_front() {
+            if let Answer::Whole(reply) = answer {
+                self.reply_bytes -= reply.text.len();
+                return Some(reply);
+            }
+        }
+        None
     }
 
     /// The transport has written everything that it was given.

@@ -80,8 +80,8 @@ async fn go_on(rest: Rest, tail: &'static str) -> Result<(Rest, Part), ErrorObje
 pub(super) async fn answer(ticket: &Ticket, file: Opened, announce: &Announce) -> Option<String> {
     let (head, tail) = answers::around_file(ticket);
     let bytes = file.size();
-    let whole = STANDARD.encoded_length(usize::try_from(bytes).ok()?) + head.len() + tail.len();
-    if let Some(refusal) = answers::refuse_above_limit(ticket, whole) {
+    let around = (head.len() + tail.len()) as u64;
+    if let Some(refusal) = answers::refuse_above_limit(ticket, around + bytes.div_ceil(3) * 4) {
         return Some(refusal);
     }
     let rest = Rest { file, bytes, buffer: vec![0; PART_BYTES] };

@@ -310,7 +310,7 @@ async fn read_file(ticket: &Ticket, params: ReadFileParams, tools: &Tools) -> Op
     // Small reservations do not wait, so that no file need be visited twice for them.
     let mut room = if tools.memory.limit().is_some() { SMALL_FILE } else { WHOLE_FILE };
     let mut memory = for_answer(room, &tools.memory).await;
-    let mut read = tools.files.begin_to_read(params, room).await;
+    let mut read = tools.files.read_file_into(params, room).await;
     let outcome = loop {
         let file = match read {
             Ok(Read::Whole(content)) => break Ok(content),

@@ -44,6 +44,15 @@ fn output(answer: &Value) -> usize {
         .sum()
 }
 
+/// Clients that read nothing any more each ask for the same twice.
+async fn ask_twice(clients: &[Client], method: &str, params: &Value) -> Vec<[i64; 2]> {
+    join_all(clients.iter().map(async |client| {
+        client.pause(true);
+        [client.send(method, params.clone()).await, client.send(method, params.clone()).await]
+    }))
+    .await
+}
+
 /// Forty answers of 21 MiB, to clients that do not read, would be most of a gigabyte.
 #[tokio::test]
 async fn many_large_answers_at_once_take_turns() {
@@ -55,14 +64,7 @@ async fn many_large_answers_at_once_take_turns() {
     let session = holder.session_id();
     let mut clients = join_all((0..CONNECTIONS).map(|_| Client::observe(daemon.url(), &session))).await;
     let before = daemon.resident();
-    let mut asked = Vec::new();
-    for client in &clients {
-        client.pause(true);
-        asked.push([
-            client.send("process/read", params.clone()).await,
-            client.send("process/read", params.clone()).await,
-        ]);
-    }
+    let mut asked = ask_twice(&clients, "process/read", &params).await;
     // What may be held, one reservation for a page and its answer, and what the transport has of one.
     let most = before + BUDGET + OUTPUT * 7 / 3 + 48 * MIB;
     let until = Instant::now() + Duration::from_secs(2);
@@ -95,14 +97,7 @@ async fn large_files_are_never_in_memory(setup: crate::support::daemon::Setup) {
     let params = file(place.path(), 16 * MIB);
     let clients = join_all((0..CONNECTIONS).map(|_| daemon.client())).await;
     let before = daemon.resident();
-    let mut asked = Vec::new();
-    for client in &clients {
-        client.pause(true);
-        asked.push([
-            client.send("fs/readFile", params.clone()).await,
-            client.send("fs/readFile", params.clone()).await,
-        ]);
-    }
+    let asked = ask_twice(&clients, "fs/readFile", &params).await;
     assert!(daemon.client().await.round_trip().await < Duration::from_secs(1));
     let until = Instant::now() + Duration::from_secs(1);
     while Instant::now() < until {

@@ -37,7 +37,7 @@ fn whole(mut value: Value) -> Value {
 }
 
 #[test]
-#[ignore = "needs EXEC_SERVER_TRANSCRIPTS, a directory of recorded conversations"]
+#[ignore = ".ci/run runs it: the recordings of other programs, whose directory EXEC_SERVER_TRANSCRIPTS names, are no part of this repository"]
 fn recorded_conversations_fit() {
     let directory = PathBuf::from(std::env::var_os("EXEC_SERVER_TRANSCRIPTS").expect("a directory"));
     let protocol = Protocol::new(&document(), Others::Ignored);
