@@ -7,7 +7,8 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-env-changed=EXEC_SERVER_COMMIT");
     let commit = given().or_else(packaged).or_else(checked_out);
-    println!("cargo::rustc-env=EXEC_SERVER_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+    // `cargo run` hands it on to the program, which warns of variables of its own that it does not know.
+    println!("cargo::rustc-env=BUILD_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
 }
 
 fn given() -> Option<String> {

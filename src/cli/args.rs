@@ -10,7 +10,7 @@ pub use super::serve_args::ServeArgs;
 use crate::protocol::process::ProcessSignal;
 
 /// The version, and the commit that it is built from.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("EXEC_SERVER_COMMIT"), ")");
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BUILD_COMMIT"), ")");
 
 /// Runs processes and serves files for coding agents, over JSON-RPC on WebSocket.
 ///

@@ -151,7 +151,7 @@ impl Page<'_> {
     }
 
     fn build(&mut self) -> fmt::Result {
-        let labels = [("version", env!("CARGO_PKG_VERSION")), ("commit", env!("EXEC_SERVER_COMMIT"))];
+        let labels = [("version", env!("CARGO_PKG_VERSION")), ("commit", env!("BUILD_COMMIT"))];
         let mut metric =
             self.metric("build_info", "The version of the server; always 1", MetricType::Gauge)?;
         metric.encode_family(&labels)?.encode_gauge(&1_i64)
